@@ -1,0 +1,190 @@
+//! The connection to a server: finding it, the handshake, its news, its death.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use feedline_ring::peer::Peer;
+use feedline_ring::{CursorHandle, Doorbell, HeadReader};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
+use super::Check;
+use crate::error::{Error, Failure, FailureKind};
+use crate::names;
+use crate::wire::{Channel, MAGIC, Reply, Request, RingInfo, VERSION, WireError};
+
+const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const RETRY: Duration = Duration::from_millis(25);
+
+/// Something to hear.
+pub(super) enum News {
+    Reply(Reply, Vec<OwnedFd>),
+    Lost,
+}
+
+/// What a welcome brings.
+pub(super) struct Welcome {
+    pub ring: RingInfo,
+    pub head: HeadReader,
+    pub memory: OwnedFd,
+    pub page: CursorHandle,
+    pub bell: Doorbell,
+}
+
+pub(super) struct Link {
+    channel: Channel,
+    server: Peer,
+    open: bool,
+    failure: Option<Failure>,
+}
+
+/// Connects, without a handshake. `None` if nobody is there.
+pub(crate) fn connect_to(path: &std::path::Path) -> Result<Option<(Channel, Peer)>, Error> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(Error::io("making a socket"))?;
+    let address = SocketAddrUnix::new(path).map_err(Error::io("naming a socket"))?;
+    match connect(&socket, &address) {
+        Ok(()) => {}
+        // AGAIN: its queue is full, it will have time soon.
+        Err(Errno::NOENT | Errno::CONNREFUSED | Errno::AGAIN | Errno::NOTDIR | Errno::INTR) => return Ok(None),
+        Err(errno) => return Err(Error::Folder { path: path.to_owned(), why: errno.to_string() }),
+    }
+    let server = Peer::of(&socket)?;
+    // A worker of a dead server may still hold the listening socket open.
+    if server.is_dead() {
+        return Ok(None);
+    }
+    let uid = rustix::process::getuid().as_raw();
+    if server.uid != uid && server.uid != 0 && uid != 0 {
+        let why = format!("the server (pid {}) belongs to user {}", server.pid, server.uid);
+        return Err(Error::Folder { path: path.to_owned(), why });
+    }
+    Ok(Some((Channel::for_consumer(socket), server)))
+}
+
+impl Link {
+    /// Finds a server and waits until it has its first batch.
+    pub fn open(name: &str, timeout: Duration, check: Check<'_>) -> Result<(Self, Welcome), Error> {
+        let path = names::socket_path(name)?;
+        let began = Instant::now();
+        loop {
+            if let Some((channel, server)) = connect_to(&path)? {
+                let mut link = Self { channel, server, open: true, failure: None };
+                link.send(&Request::Hello { magic: MAGIC, version: VERSION, consumer: true })?;
+                if let Some(welcome) = link.await_welcome(name, began, timeout, check)? {
+                    return Ok((link, welcome));
+                }
+            }
+            if began.elapsed() >= timeout {
+                let waited_secs = timeout.as_secs_f64();
+                return Err(Error::NotFound { name: name.into(), waited_secs, running: names::running_text() });
+            }
+            check()?;
+            std::thread::sleep(RETRY.min(timeout.saturating_sub(began.elapsed())));
+        }
+    }
+
+    /// `None` if the server went away meanwhile: another may come.
+    fn await_welcome(&mut self, name: &str, began: Instant, timeout: Duration, check: Check<'_>) -> Result<Option<Welcome>, Error> {
+        loop {
+            match self.wait_news(check)? {
+                Some(News::Reply(Reply::Welcome { ring }, fds)) => return unpack(ring, fds).map(Some),
+                Some(News::Reply(Reply::Refused { why, .. }, _)) => return Err(Error::Protocol(why)),
+                Some(News::Reply(..)) => {}
+                Some(News::Lost) => {
+                    return match self.failure.take() {
+                        Some(failure) if failure.kind != FailureKind::Stopped => Err(Error::Failed(failure)),
+                        _ => Ok(None),
+                    };
+                }
+                None => {}
+            }
+            if began.elapsed() >= timeout {
+                return Err(Error::Stalled(format!(
+                    "feed {name:?} (pid {}) has not yielded its first batch in {:.0} s\n  \
+                     look at what its loader does, or wait longer with timeout_secs=",
+                    self.server.pid,
+                    timeout.as_secs_f64(),
+                )));
+            }
+        }
+    }
+
+    pub fn server_pid(&self) -> u32 {
+        self.server.pid
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
+    pub fn send(&mut self, request: &Request) -> Result<(), Error> {
+        // A closed socket is noticed when it is read: the server may have said why before it went.
+        match self.channel.send(request, vec![]) {
+            Ok(()) | Err(WireError::Closed) => Ok(()),
+            Err(error) => Err(Error::Protocol(error.to_string())),
+        }
+    }
+
+    /// What the server said since, or that it is gone.
+    pub fn news(&mut self) -> Option<News> {
+        match self.channel.receive::<Reply>() {
+            Ok(Some((reply, fds))) => {
+                if let Reply::Failed(failure) = &reply {
+                    self.failure = Some(failure.clone());
+                }
+                Some(News::Reply(reply, fds))
+            }
+            // All that it said has been read: dead is dead, even if a child of it holds the socket open.
+            Ok(None) if !self.server.is_dead() => None,
+            _ => {
+                self.open = false;
+                Some(News::Lost)
+            }
+        }
+    }
+
+    /// Waits for news for at most a tenth of a second.
+    pub fn wait_news(&mut self, check: Check<'_>) -> Result<Option<News>, Error> {
+        if let Some(news) = self.news() {
+            return Ok(Some(news));
+        }
+        let mut fds = vec![PollFd::new(&self.channel, PollFlags::IN)];
+        fds.extend(self.server.pidfd.iter().map(|pidfd| PollFd::new(pidfd, PollFlags::IN)));
+        let _ = poll(&mut fds, Some(&SLICE));
+        check()?;
+        Ok(self.news())
+    }
+
+    /// Why the feed is over, once the server has said so; it has a second to.
+    pub fn failure(&mut self) -> Option<Failure> {
+        let began = Instant::now();
+        while self.failure.is_none() && self.open && began.elapsed() < Duration::from_secs(1) {
+            let _ = self.wait_news(&mut || Ok(()));
+        }
+        self.failure.clone()
+    }
+
+    pub fn lost_error(&self, name: &str) -> Error {
+        Error::ServerLost(format!(
+            "lost the server of feed {name:?} (pid {}): it died or was killed\n  \
+             start it again and attach again; what was read so far was right",
+            self.server.pid,
+        ))
+    }
+}
+
+fn unpack(ring: RingInfo, fds: Vec<OwnedFd>) -> Result<Welcome, Error> {
+    let mut fds = fds.into_iter();
+    let (Some(head), Some(memory), Some(page), Some(bell)) = (fds.next(), fds.next(), fds.next(), fds.next()) else {
+        return Err(Error::Protocol("the server's welcome lacks descriptors".into()));
+    };
+    Ok(Welcome {
+        ring,
+        head: HeadReader::accept(head)?,
+        memory,
+        page: CursorHandle::accept(page)?,
+        bell: Doorbell::from_fd(bell),
+    })
+}

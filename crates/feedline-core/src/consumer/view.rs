@@ -1,0 +1,277 @@
+//! The ring in a consumer's process, and cutting batches out of it.
+//!
+//! ```text
+//! in place ──a page of the range became private──▶ in place, from a fresh mapping
+//!     └──it writes into every batch, or keeps them all──▶ copying
+//! ```
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use feedline_ring::{Access, BufferPool, LeaseTable, Mapping, Memfd, PrivatePages, Window};
+
+use super::Mode;
+use crate::batch::{Received, Value};
+use crate::error::Error;
+use crate::limits::{available_bytes, size_text};
+use crate::schema::Schema;
+use crate::server::{layout, strides};
+use crate::structure::Structure;
+use crate::whole;
+use crate::wire::RingInfo;
+
+/// A consumer seen to write this often is served by copies.
+const WRITER: u32 = 2;
+/// Whether the last batch was written to is looked at for the first few batches, and then now and then.
+const PROBED_FIRST: u64 = 8;
+const PROBED_EVERY: u64 = 32;
+
+type Range = (usize, u128, usize);
+
+pub(super) struct View {
+    info: RingInfo,
+    strides: Vec<u64>,
+    structure: Arc<Structure>,
+    memfd: Memfd,
+    /// Follows the ring, whatever is written.
+    shared: Arc<Mapping>,
+    /// What batches are cut from.
+    current: Arc<Mapping>,
+    pages: Option<PrivatePages>,
+    pool: BufferPool,
+    mode: Mode,
+    remaps: u64,
+    /// The last batch cut in place, and how many there were.
+    last: Option<Range>,
+    cuts: u64,
+    writes_seen: u32,
+}
+
+impl View {
+    pub fn new(info: RingInfo, memory: OwnedFd, mode: Mode) -> Result<Self, Error> {
+        let (memfd, shared, current) = open(&info, memory, mode)?;
+        let pages = PrivatePages::open();
+        let mode = if mode == Mode::Cow && pages.is_none() {
+            tracing::warn!("this kernel does not show a process its own pages (/proc/self/pagemap): batches are copied");
+            Mode::Copy
+        } else {
+            mode
+        };
+        Ok(Self {
+            strides: strides(&info.schema),
+            structure: structure_of(&info.schema),
+            info,
+            memfd,
+            shared,
+            current,
+            pages,
+            pool: BufferPool::default(),
+            mode,
+            remaps: 0,
+            last: None,
+            cuts: 0,
+            writes_seen: 0,
+        })
+    }
+
+    /// Goes on in a new ring. Batches cut from the old one keep it.
+    pub fn adopt(&mut self, info: RingInfo, memory: Vec<OwnedFd>) -> Result<(), Error> {
+        let memory = memory.into_iter().next();
+        let memory = memory.ok_or_else(|| Error::Protocol("a new ring came without its memory".into()))?;
+        let (memfd, shared, current) = open(&info, memory, self.mode)?;
+        self.strides = strides(&info.schema);
+        self.structure = structure_of(&info.schema);
+        (self.info, self.memfd, self.shared, self.current, self.last) = (info, memfd, shared, current, None);
+        Ok(())
+    }
+
+    pub fn generation(&self) -> u32 {
+        self.info.generation
+    }
+
+    pub fn schema(&self) -> &Schema {
+        &self.info.schema
+    }
+
+    pub fn is_cut(&self) -> bool {
+        matches!(self.info.schema, Schema::Cut { .. })
+    }
+
+    pub fn source_batch(&self) -> u64 {
+        self.info.source_batch.max(1)
+    }
+
+    pub fn remaps(&self) -> u64 {
+        self.remaps
+    }
+
+    pub fn mode(&self) -> &'static str {
+        match self.mode {
+            Mode::Cow => "cow",
+            Mode::Copy => "copy",
+            Mode::ReadOnly => "readonly",
+        }
+    }
+
+    /// Refuses, where it was asked for, a batch size that can never be given.
+    pub fn check_batch_size(&self, name: &str, batch_size: u64, epoch_samples: u64) -> Result<(), Error> {
+        match &self.info.schema {
+            Schema::Whole { .. } if self.info.generation == 0 && self.info.capacity == 1 => Ok(()),
+            Schema::Whole { why } => Err(Error::BatchSize(format!(
+                "feed {name:?} cannot be cut into batches of {batch_size}: {why}\n  \
+                 attach with batch_size=None for the loader's own batches, or have the loader yield only tensors of constant \
+                 shape with a batch dimension",
+            ))),
+            Schema::Cut { .. } => {
+                let per_sample: u64 = self.strides.iter().sum();
+                let bytes = batch_size.min(epoch_samples).saturating_mul(2).saturating_mul(per_sample);
+                let free = available_bytes();
+                if batch_size.min(epoch_samples) <= self.info.capacity / 2 || bytes <= free {
+                    return Ok(());
+                }
+                Err(Error::BatchSize(format!(
+                    "feed {name:?} cannot give batches of {batch_size} samples: two of them are {}, and {} of memory are left",
+                    size_text(bytes),
+                    size_text(free),
+                )))
+            }
+        }
+    }
+
+    /// How many samples of its source batch are left from a published sample on.
+    pub fn source_batch_at(&self, sample: u64) -> u64 {
+        if !self.is_cut() {
+            return 1;
+        }
+        let mut left = [0; 4];
+        self.shared.copy_out(0, u128::from(sample) * 4, &mut left);
+        u64::from(u32::from_le_bytes(left)).max(1)
+    }
+
+    /// Cuts out the samples from `first` to `end`, which are published and at our cursor.
+    pub fn take(&mut self, table: &Arc<LeaseTable>, first: u64, end: u64, epoch: u64, name: &str) -> Result<Received, Error> {
+        let ranges = self.ranges(first, end)?;
+        self.watch_for_writes(name);
+        let stale = |view: &Self| {
+            let pages = view.pages.as_ref();
+            ranges.iter().any(|&(lane, position, len)| {
+                pages.is_none_or(|pages| pages.is_stale(&view.current, &view.shared, lane, position, len))
+            })
+        };
+        if self.mode != Mode::Copy && stale(self) {
+            self.remap(name);
+        }
+        let windows = if self.mode == Mode::Copy {
+            let windows = self.pool.copy(&self.shared, &ranges);
+            table.advance(epoch, end);
+            windows
+        } else {
+            self.last = ranges.iter().max_by_key(|range| range.2).copied();
+            self.cuts += 1;
+            table.cut(&self.current, ranges, end)
+        };
+        self.dress(&windows, end - first)
+    }
+
+    fn ranges(&self, first: u64, end: u64) -> Result<Vec<Range>, Error> {
+        if self.is_cut() {
+            let count = end - first;
+            let range = |(lane, &stride): (usize, &u64)| {
+                (lane, u128::from(first) * u128::from(stride), (count * stride) as usize)
+            };
+            return Ok(self.strides.iter().enumerate().skip(1).map(range).collect());
+        }
+        let mut place = [0; 16];
+        self.shared.copy_out(0, u128::from(first) * 16, &mut place);
+        let start = u64::from_le_bytes(place[..8].try_into().expect("eight bytes"));
+        let len = u64::from_le_bytes(place[8..].try_into().expect("eight bytes"));
+        if len > self.info.byte_lane {
+            return Err(Error::Protocol(format!("a batch of {len} bytes in a lane of {}", self.info.byte_lane)));
+        }
+        Ok(vec![(1, start.into(), len as usize)])
+    }
+
+    fn dress(&self, windows: &[Window], samples: u64) -> Result<Received, Error> {
+        let Schema::Cut { fields, .. } = &self.info.schema else {
+            return whole::decode(&windows[0]).ok_or_else(|| Error::Protocol("a batch that cannot be decoded".into()));
+        };
+        let values = fields.iter().zip(windows).map(|(field, window)| {
+            let mut shape = Vec::with_capacity(field.shape.len() + 1);
+            shape.push(samples);
+            shape.extend_from_slice(&field.shape);
+            Value::Array { kind: field.kind, dtype: field.dtype, shape, window: window.clone() }
+        });
+        Ok(Received { structure: Arc::clone(&self.structure), values: values.collect() })
+    }
+
+    /// A fresh mapping; the old one lives as long as its leases.
+    fn remap(&mut self, name: &str) {
+        self.remaps += 1;
+        // Pages that we made private ourselves say nothing about the trainer.
+        self.writes_seen += u32::from(!self.current.has_kept());
+        if self.writes_seen > WRITER {
+            self.copy_from_now_on("it writes into its batches", name);
+            return;
+        }
+        let layout = layout(&self.info).expect("it was mapped before");
+        match Mapping::new(&self.memfd, &layout, access(self.mode)) {
+            Ok(mapping) => (self.current, self.last) = (Arc::new(mapping), None),
+            Err(error) => self.copy_from_now_on(&error.to_string(), name),
+        }
+    }
+
+    /// Looks whether the batch before was written to.
+    fn watch_for_writes(&mut self, name: &str) {
+        let (Mode::Cow, Some((lane, position, len)), Some(pages)) = (self.mode, self.last, &self.pages) else { return };
+        if self.cuts > PROBED_FIRST && !self.cuts.is_multiple_of(PROBED_EVERY) {
+            return;
+        }
+        if self.current.was_written(pages, lane, position, len) {
+            self.writes_seen += 1;
+            if self.writes_seen > WRITER {
+                self.copy_from_now_on("it writes into its batches", name);
+            }
+        } else {
+            self.writes_seen = 0;
+        }
+    }
+
+    /// Gives up on views: making pages private costs eight times what a copy does.
+    pub fn copy_from_now_on(&mut self, why: &str, name: &str) {
+        if self.mode == Mode::Cow {
+            tracing::info!("feed {name:?}: this consumer gets copies from now on, because {why}");
+            self.mode = Mode::Copy;
+            self.last = None;
+            self.current = Arc::clone(&self.shared);
+        }
+    }
+}
+
+fn access(mode: Mode) -> Access {
+    match mode {
+        Mode::Cow => Access::Private,
+        Mode::ReadOnly => Access::Frozen,
+        Mode::Copy => Access::Reader,
+    }
+}
+
+fn structure_of(schema: &Schema) -> Arc<Structure> {
+    match schema {
+        Schema::Cut { structure, .. } => Arc::new(structure.clone()),
+        Schema::Whole { .. } => Arc::default(),
+    }
+}
+
+fn open(info: &RingInfo, memory: OwnedFd, mode: Mode) -> Result<(Memfd, Arc<Mapping>, Arc<Mapping>), Error> {
+    if !info.schema.is_sound() {
+        return Err(Error::Protocol("the server sent a schema that is not consistent".into()));
+    }
+    let layout = layout(info).ok_or_else(|| Error::Protocol("the server announced an impossible ring".into()))?;
+    let memfd = Memfd::accept(memory, "the ring", layout.len_bytes())?;
+    let shared = Arc::new(Mapping::new(&memfd, &layout, Access::Reader)?);
+    let current = match access(mode) {
+        Access::Reader => Arc::clone(&shared),
+        access => Arc::new(Mapping::new(&memfd, &layout, access)?),
+    };
+    Ok((memfd, shared, current))
+}

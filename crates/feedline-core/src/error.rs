@@ -1,0 +1,118 @@
+//! What callers see, by what they can do about it.
+
+use std::path::PathBuf;
+
+use feedline_ring::RingError;
+use serde::{Deserialize, Serialize};
+
+/// Why a feed ended before its time, in words that travel to every consumer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Whose fault.
+    pub kind: FailureKind,
+    /// What happened, for a person; a loader's traceback included.
+    pub message: String,
+}
+
+/// The class of error that a failure becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FailureKind {
+    /// The loader raised.
+    Loader,
+    /// The loader yielded what can't be served.
+    Schema,
+    /// The server couldn't go on.
+    Server,
+    /// Somebody stopped the server.
+    Stopped,
+}
+
+/// Everything that a call into this crate can fail with.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nobody serves this name.
+    #[error("no feed named {name:?} (waited {waited_secs:.0} s)\n  running now: {running}\n  start it with: feedline.serve(loader, {name:?})")]
+    NotFound {
+        /// The name asked for.
+        name: String,
+        /// How long.
+        waited_secs: f64,
+        /// What does run.
+        running: String,
+    },
+    /// The name can't be one.
+    #[error("{0}")]
+    BadName(String),
+    /// The name is in use.
+    #[error("a feed named {name:?} is running already (pid {pid})\n  attach to it with: feedline.attach({name:?}), or choose another name")]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// Who serves it.
+        pid: u32,
+    },
+    /// The folder for sockets is unusable.
+    #[error("cannot use {path} for sockets: {why}\n  set FEEDLINE_DIR to a folder of your own")]
+    Folder {
+        /// Which folder.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The server is gone.
+    #[error("{0}")]
+    ServerLost(String),
+    /// The loader or the server failed.
+    #[error("{}", .0.message)]
+    Failed(Failure),
+    /// All epochs are over.
+    #[error("feed {name:?} has ended: its {epochs} epochs are over\n  serve it with epochs=None to go on without end")]
+    Ended {
+        /// Which feed.
+        name: String,
+        /// How many it had.
+        epochs: u64,
+    },
+    /// This consumer was cut off because it stood still.
+    #[error("{0}")]
+    Stalled(String),
+    /// A batch size that can't be.
+    #[error("{0}")]
+    BatchSize(String),
+    /// Memory.
+    #[error("{0}")]
+    Memory(String),
+    /// An argument that can't be.
+    #[error("{0}")]
+    Invalid(String),
+    /// The peer doesn't speak our protocol.
+    #[error("{0}")]
+    Protocol(String),
+    /// The caller's hook asked to stop waiting.
+    #[error("interrupted")]
+    Interrupted,
+    /// The kernel refused.
+    #[error(transparent)]
+    Ring(#[from] RingError),
+    /// The kernel refused.
+    #[error("{what}: {source}")]
+    Io {
+        /// The operation.
+        what: &'static str,
+        /// Its answer.
+        source: rustix::io::Errno,
+    },
+}
+
+impl Error {
+    pub(crate) fn io(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> Self {
+        move |source| Self::Io { what, source }
+    }
+}
+
+impl Failure {
+    /// A failure of the server's own.
+    pub fn server(error: &Error) -> Self {
+        Self { kind: FailureKind::Server, message: error.to_string() }
+    }
+}

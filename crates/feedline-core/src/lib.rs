@@ -1,0 +1,29 @@
+//! One loader, many trainers: the log of samples, its server and its consumers.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | [`schema`] | what a batch looks like: structure, dtypes, shapes; whether it can be cut |
+//! | [`batch`] | a batch on its way in and on its way out |
+//! | [`source`] | the trait of whatever appends to the log |
+//! | [`server`] | the socket, the ring, who may overwrite what |
+//! | [`consumer`] | a cursor on a feed |
+//! | [`wire`] | the messages between the two |
+//! | [`names`] | how a feed is found |
+//!
+//! Memory, leases and wake-ups are `feedline-ring`'s.
+
+pub mod batch;
+pub mod consumer;
+mod error;
+mod limits;
+pub mod names;
+pub mod schema;
+pub mod server;
+pub mod source;
+mod structure;
+mod whole;
+pub mod wire;
+
+pub use self::error::{Error, Failure, FailureKind};
+pub use self::limits::parse_size;
+pub use self::structure::{Class, Key, Node, Structure};

@@ -1,0 +1,104 @@
+//! How much memory there is, and sizes as people write them.
+
+use std::fs;
+
+/// A size in bytes from `"512MB"`, `"1.5 GiB"`, `"4096"`.
+pub fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number: f64 = text[..digits].parse().ok()?;
+    let unit = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "k" | "kb" => 1e3,
+        "m" | "mb" => 1e6,
+        "g" | "gb" => 1e9,
+        "t" | "tb" => 1e12,
+        "kib" => 1024.0,
+        "mib" => 1024.0 * 1024.0,
+        "gib" => 1024.0 * 1024.0 * 1024.0,
+        "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        _ => return None,
+    };
+    let bytes = number * unit;
+    (bytes >= 1.0 && bytes < (1_u64 << 60) as f64).then_some(bytes as u64)
+}
+
+/// A size as a person reads it.
+pub(crate) fn size_text(bytes: u64) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} bytes"),
+        1_000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.2} GB", bytes as f64 / 1e9),
+    }
+}
+
+/// Memory that a ring may still take: the smallest of what the machine, the control group and the address space allow.
+pub(crate) fn available_bytes() -> u64 {
+    let machine = meminfo_available().unwrap_or(u64::MAX);
+    machine.min(cgroup_available().unwrap_or(u64::MAX)).min(address_space_available().unwrap_or(u64::MAX))
+}
+
+fn meminfo_available() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The tightest limit on the way from our group to the root, both versions of the interface.
+fn cgroup_available() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let mut tightest = None;
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let (root, limit, usage) = if controllers.is_empty() {
+            ("/sys/fs/cgroup", "memory.max", "memory.current")
+        } else if controllers.split(',').any(|name| name == "memory") {
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes")
+        } else {
+            continue;
+        };
+        let mut path = path.trim_end_matches('/').to_owned();
+        loop {
+            let read = |file| fs::read_to_string(format!("{root}{path}/{file}")).ok()?.trim().parse::<u64>().ok();
+            if let (Some(limit), Some(usage)) = (read(limit), read(usage)) {
+                let free = limit.saturating_sub(usage);
+                tightest = Some(tightest.map_or(free, |other: u64| other.min(free)));
+            }
+            match path.rfind('/') {
+                Some(index) => path.truncate(index),
+                None => break,
+            }
+        }
+    }
+    tightest
+}
+
+/// `RLIMIT_AS`, less what is mapped; a mirrored ring takes twice its size of it.
+fn address_space_available() -> Option<u64> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current?;
+    let statm = fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split_whitespace().next()?.parse().ok()?;
+    Some(limit.saturating_sub(pages * feedline_ring::page_size()) / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        assert_eq!(parse_size("512MB"), Some(512_000_000));
+        assert_eq!(parse_size("1.5 GiB"), Some(1_610_612_736));
+        assert_eq!(parse_size(" 4096 "), Some(4096));
+        for bad in ["", "abc", "-1", "0", "12 parsecs", "1e9", "."] {
+            assert_eq!(parse_size(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn this_machine_has_some_memory() {
+        assert!(available_bytes() > 1 << 20);
+    }
+}

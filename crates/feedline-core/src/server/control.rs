@@ -1,0 +1,360 @@
+//! The thread that talks to consumers: handshakes, joins, leaves, deaths, bad news.
+//!
+//! It never blocks on a peer: sockets don't block, messages are bounded, and a peer that is silent in its handshake or
+//! doesn't speak the protocol is dropped.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use feedline_ring::peer::Peer;
+use feedline_ring::{CursorHandle, Doorbell};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
+};
+
+use super::members::Member;
+use super::{Phase, Shared, Since, State, shape, stats};
+use crate::error::Error;
+use crate::limits::size_text;
+use crate::names::HeldName;
+use crate::schema::Schema;
+use crate::wire::{Channel, JoinAt, MAGIC, Reply, Request, VERSION, WireError};
+
+const MAX_CONNECTIONS: usize = 1024;
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// How long goodbyes may take.
+const FAREWELL: Duration = Duration::from_secs(1);
+const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+
+/// Binds the socket and starts the thread. It holds the name until it ends.
+pub(super) fn start(shared: Arc<Shared>, held: HeldName) -> Result<JoinHandle<()>, Error> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(Error::io("making a socket"))?;
+    let address = SocketAddrUnix::new(held.path()).map_err(Error::io("naming a socket"))?;
+    let folder = |errno: rustix::io::Errno| Error::Folder { path: crate::names::folder(), why: errno.to_string() };
+    bind(&listener, &address).map_err(folder)?;
+    listen(&listener, 128).map_err(Error::io("listening"))?;
+    let run = move || {
+        let mut control = Control { shared, listener, _held: held, links: BTreeMap::new(), next_id: 0, alone_since: None };
+        control.run();
+    };
+    std::thread::Builder::new()
+        .name("feedline-control".into())
+        .spawn(run)
+        .map_err(|error| Error::Memory(format!("cannot start a thread: {error}")))
+}
+
+struct Control {
+    shared: Arc<Shared>,
+    listener: OwnedFd,
+    _held: HeldName,
+    links: BTreeMap<u64, Link>,
+    next_id: u64,
+    /// Since when nobody is attached, once somebody was.
+    alone_since: Option<Since>,
+}
+
+/// A connection.
+struct Link {
+    channel: Channel,
+    peer: Peer,
+    since: Instant,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Has not said hello.
+    New,
+    /// Waits for the first ring.
+    Waiting,
+    /// Has the memory, up to this generation.
+    Welcome(u32),
+    /// Only asks questions.
+    Visitor,
+}
+
+impl Control {
+    fn run(&mut self) {
+        loop {
+            self.sleep(true);
+            self.accept();
+            let ids: Vec<u64> = self.links.keys().copied().collect();
+            for id in ids {
+                self.serve(id);
+            }
+            // In this order: whoever was detached must hear of it before it hears of the ring that no longer has its samples.
+            self.deliver_detachments();
+            self.deliver_rings();
+            self.answer_the_gate();
+            self.linger();
+            if self.say_goodbye() {
+                return;
+            }
+        }
+    }
+
+    fn sleep(&self, listening: bool) {
+        let mut fds = vec![PollFd::new(&self.shared.control_bell, PollFlags::IN)];
+        if listening {
+            fds.push(PollFd::new(&self.listener, PollFlags::IN));
+        }
+        for link in self.links.values() {
+            let out = if link.channel.has_outgoing() { PollFlags::OUT } else { PollFlags::empty() };
+            fds.push(PollFd::new(&link.channel, PollFlags::IN | out));
+            fds.extend(link.peer.pidfd.iter().map(|pidfd| PollFd::new(pidfd, PollFlags::IN)));
+        }
+        let _ = poll(&mut fds, Some(&SLICE));
+        self.shared.control_bell.clear();
+    }
+
+    fn accept(&mut self) {
+        while let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            let Ok(peer) = Peer::of(socket.as_fd()) else { continue };
+            let name = &self.shared.name;
+            if peer.uid != rustix::process::getuid().as_raw() && peer.uid != 0 {
+                tracing::warn!("feed {name:?}: refused pid {} of user {}", peer.pid, peer.uid);
+                continue;
+            }
+            if self.links.len() >= MAX_CONNECTIONS {
+                tracing::warn!("feed {name:?}: refused pid {}: {MAX_CONNECTIONS} connections are open", peer.pid);
+                continue;
+            }
+            let link = Link { channel: Channel::for_server(socket), peer, since: Instant::now(), stage: Stage::New };
+            self.links.insert(self.next_id, link);
+            self.next_id += 1;
+        }
+    }
+
+    /// Reads what one peer sent, and drops it if it is gone or wrong.
+    fn serve(&mut self, id: u64) {
+        let outcome = self.converse(id);
+        let Some(link) = self.links.get(&id) else { return };
+        let name = &self.shared.name;
+        let pid = link.peer.pid;
+        let is_late = link.stage == Stage::New && link.since.elapsed() > HANDSHAKE;
+        match outcome {
+            Ok(()) if is_late => tracing::warn!("feed {name:?}: dropped pid {pid}: it said nothing"),
+            Ok(()) => return,
+            Err(WireError::Closed) => {}
+            Err(error) => tracing::warn!("feed {name:?}: dropped pid {pid}: {error}"),
+        }
+        self.drop_link(id);
+    }
+
+    fn drop_link(&mut self, id: u64) {
+        self.links.remove(&id);
+        let mut state = self.shared.lock();
+        if state.members.remove(id).is_some() {
+            state.log.leave(id);
+            self.shared.producer_bell.ring();
+        }
+    }
+
+    fn converse(&mut self, id: u64) -> Result<(), WireError> {
+        let Some(link) = self.links.get_mut(&id) else { return Ok(()) };
+        link.channel.flush()?;
+        loop {
+            let Some(link) = self.links.get_mut(&id) else { return Ok(()) };
+            let Some((request, _)) = link.channel.receive::<Request>()? else {
+                // What it sent before it died counts; then it is gone, even if a child of it holds the socket open.
+                return if link.peer.is_dead() { Err(WireError::Closed) } else { Ok(()) };
+            };
+            match request {
+                Request::Hello { magic, version, consumer } => {
+                    if magic != MAGIC || link.stage != Stage::New {
+                        return Err(WireError::Malformed("an unexpected hello"));
+                    }
+                    if version != VERSION {
+                        let why = format!("the server speaks version {VERSION} of the protocol, this consumer {version}");
+                        link.channel.send(&Reply::Refused { why, batch_size: false }, vec![])?;
+                        return Err(WireError::Malformed("another version of the protocol"));
+                    }
+                    link.stage = if consumer { Stage::Waiting } else { Stage::Visitor };
+                }
+                Request::Join { batch_size, entry } => {
+                    let Stage::Welcome(_) = link.stage else { return Err(WireError::Malformed("an early join")) };
+                    self.join(id, batch_size, entry)?;
+                }
+                Request::Leave => self.leave(id),
+                Request::Stats => {
+                    if link.stage == Stage::New {
+                        return Err(WireError::Malformed("a question before hello"));
+                    }
+                    let stats = stats(&self.shared);
+                    link.channel.send(&Reply::Stats(Box::new(stats)), vec![])?;
+                }
+            }
+        }
+    }
+
+    fn join(&mut self, id: u64, batch_size: Option<u64>, entry: JoinAt) -> Result<(), WireError> {
+        let mut state = self.shared.lock();
+        let Some(link) = self.links.get_mut(&id) else { return Ok(()) };
+        if let Err(why) = self.shared.make_room(&mut state, batch_size) {
+            return link.channel.send(&Reply::Refused { why, batch_size: true }, vec![]);
+        }
+        let State { log, members, .. } = &mut *state;
+        let Some(member) = members.get_mut(id) else { return Err(WireError::Closed) };
+        if member.joined {
+            return Err(WireError::Malformed("a second join"));
+        }
+        let place = log.join(id, entry.into());
+        // The page may still hold an older cursor; while a join is under way its owner doesn't write to it.
+        member.page.release(&self.shared.head, place.epoch, place.sample.unwrap_or(0));
+        member.joined = true;
+        member.at_gate = true;
+        member.batch_size = batch_size;
+        member.detached_after_secs = None;
+        self.shared.producer_bell.ring();
+        Ok(())
+    }
+
+    fn leave(&mut self, id: u64) {
+        let mut state = self.shared.lock();
+        state.refresh();
+        state.log.leave(id);
+        if let Some(member) = state.members.get_mut(id) {
+            member.joined = false;
+            member.at_gate = false;
+            member.idle_since = Since::now();
+        }
+        self.shared.producer_bell.ring();
+    }
+
+    /// Welcomes those who wait for the first ring, and sends a new ring to those who have an older one.
+    fn deliver_rings(&mut self) {
+        let Some(ring) = self.shared.lock().ring.clone() else { return };
+        let mut gone = Vec::new();
+        for (&id, link) in &mut self.links {
+            let sent = match link.stage {
+                Stage::Waiting => welcome(&self.shared, id, link, &ring),
+                Stage::Welcome(generation) if generation != ring.info.generation => {
+                    let memory = Arc::clone(&ring.memory);
+                    link.channel.send(&Reply::Ring(ring.info.clone()), vec![memory])
+                }
+                _ => continue,
+            };
+            match sent {
+                Ok(()) => link.stage = Stage::Welcome(ring.info.generation),
+                Err(_) => gone.push(id),
+            }
+        }
+        for id in gone {
+            self.drop_link(id);
+        }
+    }
+
+    /// Answers joins once enough consumers have asked.
+    fn answer_the_gate(&mut self) {
+        let mut state = self.shared.lock();
+        let State { log, members, .. } = &mut *state;
+        if !members.gate_open {
+            members.gate_open = members.joined() >= self.shared.options.wait_for as usize;
+            if !members.gate_open {
+                return;
+            }
+            self.shared.producer_bell.ring();
+        }
+        for (id, member) in members.iter_mut().filter(|(_, member)| member.at_gate) {
+            member.at_gate = false;
+            let Some((epoch, sample)) = log.cursor(id) else { continue };
+            if let Some(link) = self.links.get_mut(&id) {
+                let _ = link.channel.send(&Reply::Joined { epoch, sample }, vec![]);
+            }
+        }
+    }
+
+    fn deliver_detachments(&mut self) {
+        let mut state = self.shared.lock();
+        for (id, member) in state.members.iter_mut() {
+            if let (Some(stalled_secs), Some(link)) = (member.detached_after_secs.take(), self.links.get_mut(&id)) {
+                let _ = link.channel.send(&Reply::Detached { stalled_secs }, vec![]);
+            }
+        }
+        drop(state);
+    }
+
+    /// Ends the feed some time after the last consumer left.
+    fn linger(&mut self) {
+        let Some(limit) = self.shared.options.linger else { return };
+        let attached = self.links.values().any(|link| link.stage != Stage::Visitor);
+        if attached {
+            self.alone_since = Some(Since::now());
+        } else if self.alone_since.is_some_and(|since| since.is_over(limit)) {
+            let message = format!("nobody was attached for {:.0} s", limit.as_secs_f64());
+            self.shared.break_off(crate::Failure { kind: crate::FailureKind::Stopped, message });
+        }
+    }
+
+    /// At the feed's end: tells everybody, waits until they were told, and closes.
+    fn say_goodbye(&mut self) -> bool {
+        let phase = self.shared.lock().phase.clone();
+        let farewell = match phase {
+            Phase::Starting | Phase::Running | Phase::Draining => return false,
+            Phase::Ended => Reply::Ended { epochs: self.shared.options.epochs.unwrap_or(0) },
+            Phase::Broken(failure) => Reply::Failed(failure),
+        };
+        for link in self.links.values_mut().filter(|link| link.stage != Stage::New) {
+            let _ = link.channel.send(&farewell, vec![]);
+        }
+        let began = Instant::now();
+        while self.links.values().any(|link| link.channel.has_outgoing()) && began.elapsed() < FAREWELL {
+            self.sleep(false);
+            self.links.retain(|_, link| link.channel.flush().is_ok());
+        }
+        // A forked worker of the loader may hold the sockets open: closing ours would not tell anybody.
+        self.links.values().for_each(|link| link.channel.shut_down());
+        true
+    }
+}
+
+fn welcome(shared: &Shared, id: u64, link: &mut Link, ring: &shape::PublishedRing) -> Result<(), WireError> {
+    let (Ok(page), Ok(bell)) = (CursorHandle::create(), Doorbell::new()) else {
+        tracing::warn!("feed {:?}: no descriptors left for pid {}", shared.name, link.peer.pid);
+        return Err(WireError::Closed);
+    };
+    let own = |fd: rustix::fd::BorrowedFd<'_>| fd.try_clone_to_owned().map(Arc::new).map_err(|_| WireError::Closed);
+    let fds = vec![own(shared.head.as_fd())?, Arc::clone(&ring.memory), own(page.as_fd())?, own(bell.as_fd())?];
+    link.channel.send(&Reply::Welcome { ring: ring.info.clone() }, fds)?;
+    let member = Member {
+        page,
+        bell: Arc::new(bell),
+        pid: link.peer.pid,
+        batch_size: None,
+        joined: false,
+        at_gate: false,
+        detached_after_secs: None,
+        idle_since: Since::now(),
+    };
+    shared.lock().members.insert(id, member);
+    Ok(())
+}
+
+impl Shared {
+    /// Has the ring grow for a consumer's batches, or says why that can't be.
+    fn make_room(&self, state: &mut State, batch_size: Option<u64>) -> Result<(), String> {
+        let (Some(batch_size), Some(ring)) = (batch_size, &state.ring) else { return Ok(()) };
+        if let Schema::Whole { why } = &ring.info.schema {
+            return if state.log.head() == 0 { Ok(()) } else { Err(why.clone()) };
+        }
+        let (epoch_samples, _) = self.head.length();
+        // Two batches in the trainer's hands and one on its way.
+        let wanted = batch_size.min(epoch_samples).saturating_mul(3);
+        if wanted <= ring.info.capacity {
+            return Ok(());
+        }
+        let per_sample: u64 = shape::strides(&ring.info.schema).iter().sum();
+        let bytes = wanted.saturating_mul(per_sample);
+        let free = crate::limits::available_bytes();
+        if bytes > free {
+            return Err(format!("it needs a ring of {}, and {} of memory are left", size_text(bytes), size_text(free)));
+        }
+        state.grow_to = state.grow_to.max(wanted);
+        Ok(())
+    }
+}

@@ -1,0 +1,123 @@
+//! What the server knows of its consumers. Their own pages are read here, and believed only as far as the log allows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use feedline_ring::log::Log;
+use feedline_ring::signal::CursorWords;
+use feedline_ring::{CursorHandle, Doorbell};
+
+use super::{ConsumerStats, Since};
+
+/// How a consumer takes its batches, as it reports in its page.
+const MODES: [&str; 3] = ["cow", "copy", "readonly"];
+
+/// The number that stands for a mode in a consumer's page.
+pub(crate) fn mode_number(mode: &str) -> u32 {
+    MODES.iter().position(|name| *name == mode).unwrap_or(MODES.len()) as u32
+}
+
+/// One consumer.
+pub(super) struct Member {
+    pub page: CursorHandle,
+    pub bell: Arc<Doorbell>,
+    pub pid: u32,
+    pub batch_size: Option<u64>,
+    pub joined: bool,
+    /// It has asked and must be answered once enough others have.
+    pub at_gate: bool,
+    /// It stood still for too long; the control thread has to tell it.
+    pub detached_after_secs: Option<f64>,
+    /// When it attached, or left its cursor.
+    pub idle_since: Since,
+}
+
+/// All consumers, joined or not.
+#[derive(Default)]
+pub(super) struct Members {
+    map: BTreeMap<u64, Member>,
+    /// Enough have asked once: from then on everybody is answered at once.
+    pub gate_open: bool,
+}
+
+impl Members {
+    pub fn insert(&mut self, id: u64, member: Member) {
+        self.map.insert(id, member);
+    }
+
+    pub fn remove(&mut self, id: u64) -> Option<Member> {
+        self.map.remove(&id)
+    }
+
+    pub fn get_mut(&mut self, id: u64) -> Option<&mut Member> {
+        self.map.get_mut(&id)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = &Member> {
+        self.map.values()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut Member)> {
+        self.map.iter_mut().map(|(&id, member)| (id, member))
+    }
+
+    /// How many have a cursor.
+    pub fn joined(&self) -> usize {
+        self.map.values().filter(|member| member.joined).count()
+    }
+
+    /// The pages of all, for waking.
+    pub fn pages(&self) -> impl Iterator<Item = &CursorWords> {
+        self.map.values().map(|member| &*member.page)
+    }
+
+    /// Takes over what consumers report.
+    pub fn refresh(&self, log: &mut Log) {
+        for (&id, member) in self.map.iter().filter(|(_, member)| member.joined) {
+            let (epoch, released) = member.page.position();
+            log.advance(id, epoch, released);
+        }
+    }
+
+    /// Whether somebody sleeps for want of data.
+    pub fn anybody_starves(&self) -> bool {
+        self.map.values().any(|member| member.joined && member.page.is_waiting())
+    }
+
+    /// Whether everybody has read `epochs` epochs, or has shown no interest for long enough.
+    pub fn are_done(&self, log: &Log, epochs: u64, patience: std::time::Duration) -> bool {
+        self.gate_open
+            && self.map.iter().all(|(&id, member)| match log.cursor(id) {
+                Some((epoch, _)) if member.joined => epoch >= epochs,
+                _ => member.idle_since.is_over(patience),
+            })
+    }
+
+    pub fn stats(&self, log: &Log) -> Vec<ConsumerStats> {
+        self.map
+            .iter()
+            .map(|(&id, member)| {
+                let page = &member.page;
+                let cursor = page.cursor.load(Ordering::Relaxed);
+                let mode = page.mode.load(Ordering::Relaxed) as usize;
+                ConsumerStats {
+                    pid: member.pid,
+                    joined: member.joined,
+                    batch_size: member.batch_size,
+                    epoch: log.cursor(id).map_or(0, |(epoch, _)| epoch),
+                    cursor,
+                    lag_samples: if member.joined { log.head().saturating_sub(cursor) } else { 0 },
+                    mode: MODES.get(mode).copied().unwrap_or("unknown").to_owned(),
+                    leases: page.leases.load(Ordering::Relaxed),
+                    batches: page.batches.load(Ordering::Relaxed),
+                    waited_secs: page.waited_nanos.load(Ordering::Relaxed) as f64 / 1e9,
+                }
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,335 @@
+//! A feed's server: it owns the name, the ring and the log.
+//!
+//! ```text
+//! run()  (the caller's thread)       control  (a thread of its own)
+//!   source ──▶ Producer ──▶ ring       socket ──▶ joins, leaves, deaths
+//!                 └────────── State ───────┘      (one mutex; never held while copying or sleeping)
+//! ```
+//!
+//! `producer` appends and waits for room, `control` talks to consumers, `members` is what both know of them.
+
+mod control;
+mod members;
+mod producer;
+mod shape;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use feedline_ring::fork::Origin;
+use feedline_ring::log::Log;
+use feedline_ring::{Doorbell, HeadWriter};
+use serde::{Deserialize, Serialize};
+
+use self::members::Members;
+use self::shape::PublishedRing;
+use crate::error::{Error, Failure, FailureKind};
+use crate::names::HeldName;
+use crate::source::Source;
+
+pub use self::shape::RingSize;
+pub(crate) use self::members::mode_number;
+pub(crate) use self::shape::{layout, strides};
+
+/// What a head page's state word means.
+pub(crate) mod state {
+    pub const RUNNING: u32 = 0;
+    /// Every epoch is produced.
+    pub const ENDED: u32 = 1;
+    /// The loader or the server failed; what was published stays good.
+    pub const FAILED: u32 = 2;
+    /// Somebody stopped the server.
+    pub const STOPPED: u32 = 3;
+}
+
+/// How to serve.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How many epochs; without end if `None`.
+    pub epochs: Option<u64>,
+    /// The epoch's length in samples, where the source can't tell.
+    pub samples: Option<u64>,
+    /// How many consumers must have asked before the first sample is handed out.
+    pub wait_for: u32,
+    /// The ring's size, or what fits the first batch.
+    pub ring: Option<RingSize>,
+    /// How long a consumer that stands still may hold up the others.
+    pub stall_timeout: Duration,
+    /// End this long after the last consumer left.
+    pub linger: Option<Duration>,
+    /// Never cut.
+    pub whole_batches: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            epochs: None,
+            samples: None,
+            wait_for: 1,
+            ring: None,
+            stall_timeout: Duration::from_secs(60),
+            linger: None,
+            whole_batches: false,
+        }
+    }
+}
+
+/// How things stand.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ServerStats {
+    /// The feed.
+    pub name: String,
+    /// The process.
+    pub pid: u32,
+    /// "starting", "running", "ended", "failed" or "stopped".
+    pub state: String,
+    /// The epoch that is being written.
+    pub epoch: u64,
+    /// Samples published, in all.
+    pub samples: u64,
+    /// Batches taken from the source, in all.
+    pub batches: u64,
+    /// Bytes copied into the ring, in all.
+    pub bytes: u64,
+    /// The ring's memory.
+    pub ring_bytes: u64,
+    /// How many samples fit into it.
+    pub ring_samples: u64,
+    /// Counts the rings of this feed.
+    pub generation: u32,
+    /// An epoch's length, once known.
+    pub samples_per_epoch: Option<u64>,
+    /// Time that the source waited for room.
+    pub wait_secs: f64,
+    /// Who is attached.
+    pub consumers: Vec<ConsumerStats>,
+}
+
+/// How things stand with one consumer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ConsumerStats {
+    /// The process.
+    pub pid: u32,
+    /// Whether it has a cursor.
+    pub joined: bool,
+    /// What it asked for; `None` is the source's own batches.
+    pub batch_size: Option<u64>,
+    /// Its epoch.
+    pub epoch: u64,
+    /// One past the newest sample that it took.
+    pub cursor: u64,
+    /// How far it is behind the newest.
+    pub lag_samples: u64,
+    /// "cow", "copy" or "readonly".
+    pub mode: String,
+    /// Live leases.
+    pub leases: u32,
+    /// Batches taken.
+    pub batches: u64,
+    /// Time that it waited for data.
+    pub waited_secs: f64,
+}
+
+/// Where a server is in its life.
+#[derive(Clone, Debug, PartialEq)]
+enum Phase {
+    Starting,
+    Running,
+    /// All epochs are produced; consumers are finishing.
+    Draining,
+    /// Over, as planned.
+    Ended,
+    /// Over, by a failure or a stop.
+    Broken(Failure),
+}
+
+struct State {
+    phase: Phase,
+    log: Log,
+    ring: Option<Arc<PublishedRing>>,
+    members: Members,
+    /// A capacity in samples that somebody needs.
+    grow_to: u64,
+    batches: u64,
+    bytes: u64,
+    waited: Duration,
+}
+
+impl State {
+    /// Takes over what consumers report.
+    fn refresh(&mut self) {
+        self.members.refresh(&mut self.log);
+    }
+}
+
+struct Shared {
+    name: String,
+    options: Options,
+    head: HeadWriter,
+    /// Wakes the control thread.
+    control_bell: Doorbell,
+    /// Wakes the producer.
+    producer_bell: Doorbell,
+    state: Mutex<State>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells consumers that something in the head page changed.
+    fn announce(&self, state: &State) {
+        if self.head.announce(state.members.pages()) {
+            self.head.wake_all();
+        }
+    }
+
+    /// Ends the feed before its time; the first reason counts.
+    fn break_off(&self, failure: Failure) {
+        let mut state = self.lock();
+        if matches!(state.phase, Phase::Ended | Phase::Broken(_)) {
+            return;
+        }
+        let word = if failure.kind == FailureKind::Stopped { state::STOPPED } else { state::FAILED };
+        state.phase = Phase::Broken(failure);
+        self.head.set_state(word);
+        self.announce(&state);
+        self.control_bell.ring();
+        self.producer_bell.ring();
+    }
+}
+
+/// A running server. Dropping it stops it.
+pub struct Server {
+    shared: Arc<Shared>,
+    control: Mutex<Option<JoinHandle<()>>>,
+    origin: Origin,
+}
+
+impl Server {
+    /// Takes the name and begins to listen.
+    pub fn bind(name: &str, options: Options) -> Result<Self, Error> {
+        let held = HeldName::take(name)?;
+        let shared = Arc::new(Shared {
+            name: name.to_owned(),
+            options,
+            head: HeadWriter::create()?,
+            control_bell: Doorbell::new()?,
+            producer_bell: Doorbell::new()?,
+            state: Mutex::new(State {
+                phase: Phase::Starting,
+                log: Log::new(0),
+                ring: None,
+                members: Members::default(),
+                grow_to: 0,
+                batches: 0,
+                bytes: 0,
+                waited: Duration::ZERO,
+            }),
+        });
+        let control = control::start(Arc::clone(&shared), held)?;
+        Ok(Self { shared, control: Mutex::new(Some(control)), origin: Origin::here() })
+    }
+
+    /// Serves a source, on this thread, until its epochs are done and read, or somebody stops the server.
+    ///
+    /// `poll` is called at least ten times a second while it sleeps; an error from it ends the feed.
+    pub fn run(
+        &self,
+        source: &mut dyn Source,
+        poll: &mut dyn FnMut() -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let outcome = producer::run(&self.shared, source, poll);
+        match &outcome {
+            Ok(()) => {
+                let mut state = self.shared.lock();
+                if !matches!(state.phase, Phase::Broken(_)) {
+                    state.phase = Phase::Ended;
+                }
+            }
+            Err(failure) => self.shared.break_off(failure.clone()),
+        }
+        self.close();
+        outcome
+    }
+
+    /// Ends the feed; consumers are told `why`. Returns when the name is free.
+    pub fn stop(&self, why: &str) {
+        self.request_stop(why);
+        self.close();
+    }
+
+    /// As [`Self::stop`], without waiting.
+    pub fn request_stop(&self, why: &str) {
+        self.shared.break_off(Failure { kind: FailureKind::Stopped, message: why.to_owned() });
+    }
+
+    /// How things stand.
+    pub fn stats(&self) -> ServerStats {
+        stats(&self.shared)
+    }
+
+    /// Lets the control thread say goodbye, and waits for it.
+    fn close(&self) {
+        self.shared.control_bell.ring();
+        let control = self.control.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(control) = control {
+            let _ = control.join();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // A forked child has neither the thread nor the name.
+        if self.origin.is_here() {
+            self.stop("the server was closed");
+        }
+    }
+}
+
+fn stats(shared: &Shared) -> ServerStats {
+    let mut state = shared.lock();
+    state.refresh();
+    let ring = state.ring.as_deref();
+    let (samples_per_epoch, _) = shared.head.length();
+    ServerStats {
+        name: shared.name.clone(),
+        pid: std::process::id(),
+        state: match &state.phase {
+            Phase::Starting => "starting",
+            Phase::Running | Phase::Draining => "running",
+            Phase::Ended => "ended",
+            Phase::Broken(failure) if failure.kind == FailureKind::Stopped => "stopped",
+            Phase::Broken(_) => "failed",
+        }
+        .into(),
+        epoch: state.log.epoch(),
+        samples: state.log.head(),
+        batches: state.batches,
+        bytes: state.bytes,
+        ring_bytes: ring.map_or(0, |ring| ring.len_bytes),
+        ring_samples: state.log.capacity(),
+        generation: ring.map_or(0, |ring| ring.info.generation),
+        samples_per_epoch: (samples_per_epoch != feedline_ring::signal::UNKNOWN).then_some(samples_per_epoch),
+        wait_secs: state.waited.as_secs_f64(),
+        consumers: state.members.stats(&state.log),
+    }
+}
+
+/// A moment and how long ago it was: for policies that count time.
+#[derive(Clone, Copy, Debug)]
+struct Since(Instant);
+
+impl Since {
+    fn now() -> Self {
+        Self(Instant::now())
+    }
+
+    fn is_over(self, limit: Duration) -> bool {
+        self.0.elapsed() >= limit
+    }
+}

@@ -1,0 +1,489 @@
+//! The appending side: takes batches from the source, waits for room, copies, publishes.
+//!
+//! ```text
+//! begin epoch ──▶ next ──▶ claim ──▶ copy ──▶ publish ─┐
+//!      ▲            ▲        │ full: sleep on bells     │
+//!      │            └────────┼──────────────────────────┘
+//!      └── end, or nobody needs the rest
+//! ```
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use feedline_ring::RingWriter;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::shape::{PublishedRing, allocate, first_ring, strides};
+use super::{Phase, Shared, Since, State, state};
+use crate::batch::{Batch, Leaf};
+use crate::error::{Error, Failure, FailureKind};
+use crate::schema::{Mismatch, Schema};
+use crate::source::Source;
+use crate::whole::Encoded;
+use crate::wire::RingInfo;
+
+/// The longest sleep without a call of the caller's hook.
+const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// Why appending stopped in the middle of an epoch.
+enum Halt {
+    /// Nobody needs the rest of this epoch; the next one should begin.
+    Abandoned,
+    /// The server was stopped, or lingered long enough.
+    Stopped,
+    /// It can't go on.
+    Failed(Failure),
+}
+
+impl From<Failure> for Halt {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<Error> for Halt {
+    fn from(error: Error) -> Self {
+        Self::Failed(Failure::server(&error))
+    }
+}
+
+/// The ring in use, with what belongs to it.
+struct Ring {
+    writer: RingWriter,
+    info: RingInfo,
+    strides: Vec<u64>,
+}
+
+struct Producer<'a> {
+    shared: &'a Shared,
+    ring: Option<Ring>,
+    poll: Poll<'a>,
+}
+
+/// The caller's hook: called at least ten times a second while the server sleeps; an error ends the feed.
+pub(super) type Poll<'a> = &'a mut dyn FnMut() -> Result<(), Failure>;
+
+/// Serves all epochs, then waits until they are read.
+pub(super) fn run(shared: &Shared, source: &mut dyn Source, poll: Poll<'_>) -> Result<(), Failure> {
+    let length = source.length();
+    let unknown = feedline_ring::signal::UNKNOWN;
+    let samples = shared.options.samples.or(length.samples);
+    shared.head.set_length(samples.unwrap_or(unknown), length.batches.unwrap_or(unknown));
+    let mut producer = Producer { shared, ring: None, poll };
+    match producer.epochs(source) {
+        Ok(()) | Err(Halt::Abandoned | Halt::Stopped) => Ok(()),
+        Err(Halt::Failed(failure)) => Err(failure),
+    }
+}
+
+impl Producer<'_> {
+    fn epochs(&mut self, source: &mut dyn Source) -> Result<(), Halt> {
+        let mut epoch = 0;
+        while self.shared.options.epochs.is_none_or(|epochs| epoch < epochs) {
+            self.wait_until(|state| state.log.can_begin_epoch().then_some(()))?;
+            self.shared.lock().log.begin_epoch();
+            source.begin(epoch)?;
+            let (samples, batches, whole) = match self.epoch(source)? {
+                Some((samples, batches)) => (samples, batches, true),
+                None => (0, 0, false),
+            };
+            self.end_epoch(epoch, whole.then_some((samples, batches)))?;
+            epoch += 1;
+        }
+        {
+            let mut state = self.shared.lock();
+            if matches!(state.phase, Phase::Starting | Phase::Running) {
+                state.phase = Phase::Draining;
+            }
+            self.shared.head.set_state(state::ENDED);
+            self.shared.announce(&state);
+            self.shared.control_bell.ring();
+        }
+        let patience = self.shared.options.stall_timeout;
+        self.wait_until(|state| state.members.are_done(&state.log, epoch, patience).then_some(()))
+    }
+
+    /// Appends one epoch: its samples and batches, or `None` if it was abandoned.
+    fn epoch(&mut self, source: &mut dyn Source) -> Result<Option<(u64, u64)>, Halt> {
+        let (mut samples, mut batches) = (0, 0);
+        loop {
+            let appended = match self.next(source) {
+                Ok(appended) => appended,
+                Err(Halt::Abandoned) => return Ok(None),
+                Err(halt) => return Err(halt),
+            };
+            match appended {
+                Some(count) => {
+                    samples += count;
+                    batches += 1;
+                }
+                None => return Ok(Some((samples, batches))),
+            }
+        }
+    }
+
+    fn next(&mut self, source: &mut dyn Source) -> Result<Option<u64>, Halt> {
+        self.check()?;
+        let Some(batch) = source.next()? else { return Ok(None) };
+        let mismatch = |Mismatch(message)| Failure {
+            kind: FailureKind::Schema,
+            message: format!(
+                "{message}\n  a feed's batches must keep their types and shapes; pad them to a fixed shape, or serve whole \
+                 batches of any shape with whole_batches=True"
+            ),
+        };
+        if self.ring.is_none() {
+            self.begin_feed(&batch)?;
+        }
+        let ring = self.ring.as_mut().expect("set just above");
+        let samples = ring.info.schema.samples_in(&batch).map_err(mismatch)?;
+        if samples == 0 {
+            return Ok(Some(0));
+        }
+        match &ring.info.schema {
+            Schema::Cut { .. } => self.append_cut(&batch, samples)?,
+            Schema::Whole { .. } => self.append_whole(&batch)?,
+        }
+        Ok(Some(samples))
+    }
+
+    fn append_cut(&mut self, batch: &Batch<'_>, samples: u64) -> Result<(), Halt> {
+        if self.ring().info.capacity < 2 * samples {
+            self.grow(4 * samples, 0, true)?;
+        }
+        self.claim(samples, 0)?;
+        let shared = self.shared;
+        let first = u128::from(shared.lock().log.head());
+        let ring = self.ring_mut();
+        let left: Vec<u8> = (1..=samples as u32).rev().flat_map(u32::to_le_bytes).collect();
+        ring.writer.write(0, first * 4, &left);
+        let mut bytes = 0;
+        for (index, leaf) in batch.leaves.iter().enumerate() {
+            let Leaf::Array(array) = leaf else { continue };
+            let stride = u128::from(ring.strides[index + 1]);
+            if stride > 0 {
+                ring.writer.write(index + 1, first * stride, array.data);
+                bytes += array.data.len() as u64;
+            }
+        }
+        self.publish(bytes);
+        Ok(())
+    }
+
+    fn append_whole(&mut self, batch: &Batch<'_>) -> Result<(), Halt> {
+        let encoded = Encoded::new(batch);
+        let len = encoded.len_bytes();
+        if self.ring().info.byte_lane < 2 * len {
+            let capacity = self.ring().info.capacity;
+            self.grow(capacity, 4 * len, true)?;
+        }
+        let start = self.claim(1, len)?;
+        let shared = self.shared;
+        let sample = u128::from(shared.lock().log.head());
+        let ring = self.ring_mut();
+        ring.writer.write(0, sample * 16, &[start.to_le_bytes(), len.to_le_bytes()].concat());
+        for (offset, bytes) in encoded.pieces() {
+            ring.writer.write(1, u128::from(start + offset), bytes);
+        }
+        self.publish(len);
+        Ok(())
+    }
+
+    fn publish(&self, bytes: u64) {
+        let mut state = self.shared.lock();
+        state.log.publish();
+        state.batches += 1;
+        state.bytes += bytes;
+        self.shared.head.publish(state.log.head());
+        self.shared.announce(&state);
+    }
+
+    /// Decides the schema and makes the first ring.
+    fn begin_feed(&mut self, batch: &Batch<'_>) -> Result<(), Halt> {
+        let schema = Schema::of(batch, self.shared.options.whole_batches);
+        let (samples, bytes) = match &schema {
+            Schema::Cut { .. } => {
+                let samples = schema.samples_in(batch).unwrap_or(0);
+                (samples, samples.max(1).saturating_mul(strides(&schema).iter().sum()))
+            }
+            Schema::Whole { .. } => (1, Encoded::new(batch).len_bytes()),
+        };
+        let mut info = first_ring(&schema, self.shared.options.ring, samples, bytes)?;
+        {
+            let state = self.shared.lock();
+            // Whoever is here already came while the feed was empty and got an empty ring.
+            info.generation = state.ring.as_ref().map_or(0, |ring| ring.info.generation + 1);
+            info.capacity = info.capacity.max(if matches!(schema, Schema::Cut { .. }) { state.grow_to } else { 0 });
+        }
+        if let (Schema::Whole { .. }, Some(epochs)) = (&schema, self.batches_per_epoch()) {
+            self.shared.head.set_length(epochs, epochs);
+        }
+        let writer = allocate(&info, bytes)?;
+        self.install(writer, info);
+        Ok(())
+    }
+
+    /// In a feed of whole batches the unit is the batch.
+    fn batches_per_epoch(&self) -> Option<u64> {
+        let (_, batches) = self.shared.head.length();
+        (batches != feedline_ring::signal::UNKNOWN).then_some(batches)
+    }
+
+    /// Makes a ring known: first its memory, then its number.
+    fn install(&mut self, writer: RingWriter, info: RingInfo) {
+        use std::os::fd::AsFd;
+        let strides = strides(&info.schema);
+        let len_bytes = writer.layout().len_bytes();
+        let memory = writer.memfd().as_fd().try_clone_to_owned().expect("a descriptor of ours can be duplicated");
+        let published = PublishedRing { info: info.clone(), memory: Arc::new(memory), len_bytes };
+        {
+            let mut state = self.shared.lock();
+            if self.ring.is_some() {
+                state.log.grow(info.capacity, info.byte_lane);
+            } else {
+                state.log.shape(info.capacity, (info.byte_lane > 0).then_some(info.byte_lane));
+            }
+            state.ring = Some(Arc::new(published));
+            if state.phase == Phase::Starting {
+                state.phase = Phase::Running;
+            }
+            self.shared.head.set_generation(info.generation);
+            self.shared.announce(&state);
+        }
+        self.shared.control_bell.ring();
+        self.ring = Some(Ring { writer, info, strides });
+    }
+
+    /// Replaces the ring by one of at least this capacity, with every intact sample in it.
+    ///
+    /// Nobody's view changes: old mappings keep the old memory, which is never written to again.
+    fn grow(&mut self, capacity: u64, byte_lane: u64, must: bool) -> Result<(), Halt> {
+        let (oldest, head) = {
+            let state = self.shared.lock();
+            (state.log.oldest(), state.log.head())
+        };
+        let old = self.ring();
+        let mut info = old.info.clone();
+        info.generation += 1;
+        info.capacity = info.capacity.max(capacity);
+        info.byte_lane = if info.byte_lane > 0 { info.byte_lane.max(byte_lane) } else { 0 };
+        let mut writer = match allocate(&info, old.strides.iter().sum()) {
+            Ok(writer) => writer,
+            Err(error) if must => return Err(error.into()),
+            Err(error) => {
+                tracing::warn!("the ring of feed {:?} stays as it is: {error}", self.shared.name);
+                return Ok(());
+            }
+        };
+        for (lane, &stride) in old.strides.iter().enumerate().filter(|(_, stride)| **stride > 0) {
+            let first = u128::from(oldest) * u128::from(stride);
+            writer.copy_from(&old.writer, lane, first, (head - oldest) * stride);
+        }
+        let live = self.shared.lock().log.live_bytes();
+        if let Some((start, end)) = live {
+            writer.copy_from(&old.writer, 1, start.into(), end - start);
+        }
+        self.install(writer, info);
+        Ok(())
+    }
+
+    fn end_epoch(&mut self, epoch: u64, length: Option<(u64, u64)>) -> Result<(), Halt> {
+        let mut state = self.shared.lock();
+        if self.ring.is_none() && state.ring.is_none() {
+            drop(state);
+            tracing::warn!("feed {:?}: the loader yielded nothing in its first epoch", self.shared.name);
+            self.publish_empty()?;
+            state = self.shared.lock();
+        }
+        let head = state.log.head();
+        state.log.end_epoch();
+        self.shared.head.end_epoch(epoch, head);
+        if let Some((samples, batches)) = length {
+            let (announced, _) = self.shared.head.length();
+            if announced != feedline_ring::signal::UNKNOWN && announced != samples {
+                let name = &self.shared.name;
+                tracing::warn!("feed {name:?}: epoch {epoch} had {samples} samples where {announced} were announced");
+            }
+            self.shared.head.set_length(samples, batches);
+        }
+        self.shared.announce(&state);
+        Ok(())
+    }
+
+    /// A ring for a feed that has nothing in it yet, so that consumers can attach and see an empty epoch.
+    fn publish_empty(&mut self) -> Result<(), Halt> {
+        let schema = Schema::Whole { why: "the loader has yielded nothing yet".into() };
+        let info = RingInfo { generation: 0, capacity: 1, byte_lane: 4096, source_batch: 1, schema };
+        let writer = allocate(&info, 1)?;
+        self.install(writer, info);
+        self.ring = None;
+        Ok(())
+    }
+
+    fn ring(&self) -> &Ring {
+        self.ring.as_ref().expect("batches are appended only to a ring")
+    }
+
+    fn ring_mut(&mut self) -> &mut Ring {
+        self.ring.as_mut().expect("batches are appended only to a ring")
+    }
+
+    /// What has to be looked at before each batch.
+    fn check(&mut self) -> Result<(), Halt> {
+        let state = self.shared.lock();
+        halted(&state)?;
+        let wanted = state.grow_to;
+        drop(state);
+        self.grow_if_wanted(wanted)
+    }
+
+    fn grow_if_wanted(&mut self, wanted: u64) -> Result<(), Halt> {
+        match &self.ring {
+            Some(ring) if matches!(ring.info.schema, Schema::Cut { .. }) && wanted > ring.info.capacity => {
+                self.shared.lock().grow_to = 0;
+                self.grow(wanted, 0, false)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Claims room for the next samples, waiting for it if need be.
+    fn claim(&mut self, samples: u64, bytes: u64) -> Result<u64, Halt> {
+        {
+            let mut state = self.shared.lock();
+            state.refresh();
+            if let Some(start) = state.log.claim(samples, bytes) {
+                return Ok(start);
+            }
+        }
+        let began = Instant::now();
+        let claimed = self.claim_slowly(samples, bytes);
+        self.shared.head.want_nothing();
+        self.shared.lock().waited += began.elapsed();
+        claimed
+    }
+
+    /// The ring is full. Sleeps until a quarter of it is free, or somebody starves and there is just enough.
+    fn claim_slowly(&mut self, samples: u64, bytes: u64) -> Result<u64, Halt> {
+        let mut stall = Stall::default();
+        loop {
+            let (capacity, byte_lane) = (self.ring().info.capacity, self.ring().info.byte_lane);
+            let mut state = self.shared.lock();
+            halted(&state)?;
+            let comfortable = state.log.wanted(samples.max(capacity / 4), bytes.max(byte_lane / 4));
+            self.shared.head.want(comfortable.unwrap_or(feedline_ring::signal::UNKNOWN));
+            state.refresh();
+            let floor = state.log.slowest().map_or(u64::MAX, |(_, released)| released);
+            let is_comfortable = comfortable.is_some_and(|wanted| floor >= wanted);
+            if (is_comfortable || state.members.anybody_starves() || state.members.is_empty())
+                && let Some(start) = state.log.claim(samples, bytes)
+            {
+                return Ok(start);
+            }
+            let wanted = state.grow_to;
+            let needed = state.starved_of(capacity);
+            let stalled = stall.look(&state, self.shared.options.stall_timeout);
+            let bells = state.bells();
+            drop(state);
+            if wanted > capacity || needed > capacity {
+                self.grow_if_wanted(wanted.max(needed))?;
+                continue;
+            }
+            if let Some(id) = stalled {
+                self.detach(id)?;
+                continue;
+            }
+            self.sleep(&bells)?;
+        }
+    }
+
+    /// Cuts off a consumer that stands still. It may hold leases, so it keeps the old memory and the others move on to
+    /// another ring.
+    fn detach(&mut self, id: u64) -> Result<(), Halt> {
+        let secs = self.shared.options.stall_timeout.as_secs_f64();
+        {
+            let mut state = self.shared.lock();
+            state.log.leave(id);
+            if let Some(member) = state.members.get_mut(id) {
+                member.joined = false;
+                member.idle_since = Since::now();
+                member.detached_after_secs = Some(secs);
+                let (name, pid) = (&self.shared.name, member.pid);
+                tracing::warn!("feed {name:?}: detached pid {pid}, which held up the others for {secs:.0} s");
+            }
+        }
+        self.shared.control_bell.ring();
+        let capacity = self.ring().info.capacity;
+        self.grow(capacity, 0, true)
+    }
+
+    /// Waits for a condition that consumers bring about.
+    fn wait_until<T>(&mut self, mut ready: impl FnMut(&mut State) -> Option<T>) -> Result<T, Halt> {
+        loop {
+            let mut state = self.shared.lock();
+            if let Phase::Broken(_) = state.phase {
+                self.shared.head.want_nothing();
+                return Err(Halt::Stopped);
+            }
+            // Any release at all may be what we wait for.
+            self.shared.head.want(0);
+            state.refresh();
+            if let Some(value) = ready(&mut state) {
+                self.shared.head.want_nothing();
+                return Ok(value);
+            }
+            let bells = state.bells();
+            drop(state);
+            self.sleep(&bells)?;
+        }
+    }
+
+    fn sleep(&mut self, bells: &[Arc<feedline_ring::Doorbell>]) -> Result<(), Halt> {
+        let mut fds = vec![PollFd::new(&self.shared.producer_bell, PollFlags::IN)];
+        fds.extend(bells.iter().map(|bell| PollFd::new(&**bell, PollFlags::IN)));
+        let _ = poll(&mut fds, Some(&SLICE));
+        self.shared.producer_bell.clear();
+        bells.iter().for_each(|bell| bell.clear());
+        (self.poll)().map_err(Halt::from)
+    }
+}
+
+fn halted(state: &State) -> Result<(), Halt> {
+    match state.phase {
+        Phase::Broken(_) => Err(Halt::Stopped),
+        _ if state.log.is_abandoned() => Err(Halt::Abandoned),
+        _ => Ok(()),
+    }
+}
+
+impl State {
+    fn bells(&self) -> Vec<Arc<feedline_ring::Doorbell>> {
+        self.members.values().map(|member| Arc::clone(&member.bell)).collect()
+    }
+
+    /// What the ring must hold for consumers that starve in front of a full one: its epoch turned out longer than announced.
+    fn starved_of(&self, capacity: u64) -> u64 {
+        let starved = self.members.values().filter(|member| member.joined && member.page.is_waiting());
+        let largest = starved.filter_map(|member| member.batch_size).max().unwrap_or(0);
+        if largest > capacity { capacity.saturating_mul(2).min(largest.saturating_mul(2)) } else { 0 }
+    }
+}
+
+/// Notices when the slowest consumer doesn't move.
+#[derive(Default)]
+struct Stall {
+    seen: Option<(u64, u64, Instant)>,
+}
+
+impl Stall {
+    fn look(&mut self, state: &State, limit: Duration) -> Option<u64> {
+        let (id, released) = state.log.slowest()?;
+        match self.seen {
+            Some((seen, at, since)) if seen == id && at == released => (since.elapsed() >= limit).then_some(id),
+            _ => {
+                self.seen = Some((id, released, Instant::now()));
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What appends to the log.
+//!
+//! A Python iterator is one source; a pool of workers, a native pipeline or another machine's feed are others. The server
+//! asks for one batch after the other, on the thread that called `Server::run`, and copies each into the ring.
+
+use crate::batch::Batch;
+use crate::error::Failure;
+
+/// How long an epoch is, as far as the source can tell beforehand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Length {
+    /// In samples.
+    pub samples: Option<u64>,
+    /// In batches as the source yields them.
+    pub batches: Option<u64>,
+}
+
+/// Epochs of batches.
+pub trait Source {
+    /// Begins an epoch. Called again before the last one has ended if nobody needs the rest of that.
+    fn begin(&mut self, epoch: u64) -> Result<(), Failure>;
+
+    /// The next batch of the epoch, or `None` at its end. Its bytes are borrowed until the next call.
+    fn next(&mut self) -> Result<Option<Batch<'_>>, Failure>;
+
+    /// How long an epoch is. Asked once, before the first batch.
+    fn length(&self) -> Length {
+        Length::default()
+    }
+}

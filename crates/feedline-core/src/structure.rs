@@ -1,0 +1,146 @@
+//! The nesting of a batch: which tuples, dicts and records its leaves stand in.
+//!
+//! Kept flat, in preorder, so that comparing is comparing two lists and decoding a peer's needs no recursion.
+
+use serde::{Deserialize, Serialize};
+
+/// Nesting deeper than this is refused.
+const MAX_DEPTH: usize = 64;
+
+/// The class of a record, by the place that it can be imported from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Class {
+    /// Its module.
+    pub module: String,
+    /// Its qualified name in there.
+    pub name: String,
+}
+
+/// A dict's key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Key {
+    /// `"image"`.
+    Str(String),
+    /// `0`.
+    Int(i64),
+}
+
+/// One step of the preorder walk.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Node {
+    /// A tensor, an array, a number, a string.
+    Leaf,
+    /// This many children follow.
+    Tuple(u32),
+    /// This many children follow.
+    List(u32),
+    /// A child for each key follows.
+    Dict(Vec<Key>),
+    /// Another mapping than `dict`.
+    Mapping(Class, Vec<Key>),
+    /// A child for each field follows.
+    NamedTuple(Class, Vec<String>),
+    /// A child for each field follows.
+    Dataclass(Class, Vec<String>),
+}
+
+impl Node {
+    /// How many children follow.
+    pub fn children(&self) -> usize {
+        match self {
+            Self::Leaf => 0,
+            Self::Tuple(len) | Self::List(len) => *len as usize,
+            Self::Dict(keys) | Self::Mapping(_, keys) => keys.len(),
+            Self::NamedTuple(_, fields) | Self::Dataclass(_, fields) => fields.len(),
+        }
+    }
+
+    fn step(&self, index: usize) -> String {
+        match self {
+            Self::Leaf => String::new(),
+            Self::Tuple(_) | Self::List(_) => format!("[{index}]"),
+            Self::Dict(keys) | Self::Mapping(_, keys) => match &keys[index] {
+                Key::Str(key) => format!("[{key:?}]"),
+                Key::Int(key) => format!("[{key}]"),
+            },
+            Self::NamedTuple(_, fields) | Self::Dataclass(_, fields) => format!(".{}", fields[index]),
+        }
+    }
+}
+
+/// A whole nesting, in preorder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Structure(pub Vec<Node>);
+
+impl Structure {
+    /// Whether the walk ends where the list ends, has this many leaves, and isn't too deep.
+    pub fn is_sound(&self, leaves: usize) -> bool {
+        let mut open: Vec<usize> = vec![1];
+        let mut seen = 0;
+        for node in &self.0 {
+            while open.last() == Some(&0) {
+                open.pop();
+            }
+            let Some(left) = open.last_mut() else { return false };
+            *left -= 1;
+            match node {
+                Node::Leaf => seen += 1,
+                _ => open.push(node.children()),
+            }
+            if open.len() > MAX_DEPTH {
+                return false;
+            }
+        }
+        open.iter().all(|&left| left == 0) && seen == leaves
+    }
+
+    /// What a user would write to reach each leaf, from the batch on: `["image"]`, `[1].label`, or nothing for a bare leaf.
+    pub fn paths(&self) -> Vec<String> {
+        let mut paths = Vec::new();
+        // Each open container with its own path and the index of its next child.
+        let mut open: Vec<(&Node, String, usize)> = Vec::new();
+        for node in &self.0 {
+            while open.last().is_some_and(|(container, _, next)| *next == container.children()) {
+                open.pop();
+            }
+            let path = match open.last_mut() {
+                Some((container, path, next)) => {
+                    *next += 1;
+                    format!("{path}{}", container.step(*next - 1))
+                }
+                None => String::new(),
+            };
+            match node {
+                Node::Leaf => paths.push(path),
+                _ => open.push((node, path, 0)),
+            }
+        }
+        paths
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nested() -> Structure {
+        let keys = vec![Key::Str("image".into()), Key::Int(3)];
+        Structure(vec![Node::Tuple(3), Node::Dict(keys), Node::Leaf, Node::List(2), Node::Leaf, Node::Leaf, Node::Leaf, Node::Tuple(0)])
+    }
+
+    #[test]
+    fn paths_read_like_python() {
+        assert_eq!(nested().paths(), ["[0][\"image\"]", "[0][3][0]", "[0][3][1]", "[1]"]);
+        assert_eq!(Structure(vec![Node::Leaf]).paths(), [""]);
+    }
+
+    #[test]
+    fn unsound_walks_are_refused() {
+        assert!(nested().is_sound(4));
+        assert!(!nested().is_sound(3));
+        assert!(!Structure(vec![Node::Tuple(2), Node::Leaf]).is_sound(1));
+        assert!(!Structure(vec![Node::Leaf, Node::Leaf]).is_sound(2));
+        assert!(!Structure(vec![]).is_sound(0));
+        assert!(!Structure([vec![Node::List(1); 100], vec![Node::Leaf]].concat()).is_sound(1));
+    }
+}

@@ -1,0 +1,77 @@
+//! Ordinary memory for batches that are copied out of the ring, reused from batch to batch.
+
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, Weak};
+
+use crate::{Mapping, Window};
+
+/// Buffers that are kept for reuse: what a training loop holds at once, and one more.
+const KEPT: usize = 4;
+
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line(#[expect(dead_code, reason = "reached as bytes")] [u8; 64]);
+
+type Shelf = Mutex<Vec<Vec<Line>>>;
+
+/// Where buffers come from and go back to.
+#[derive(Default)]
+pub struct BufferPool {
+    shelf: Arc<Shelf>,
+}
+
+struct Buffer {
+    lines: Vec<Line>,
+    shelf: Weak<Shelf>,
+}
+
+impl BufferPool {
+    /// Copies ranges of published samples (lane, position, length) into memory of this process's own.
+    ///
+    /// One copy; about 0.15 ms for each MB.
+    pub fn copy(&self, mapping: &Mapping, ranges: &[(usize, u128, usize)]) -> Vec<Window> {
+        let padded = |len_bytes: usize| len_bytes.div_ceil(64);
+        let total = ranges.iter().map(|&(_, _, len_bytes)| padded(len_bytes)).sum();
+        let mut buffer = self.take(total);
+        let base = NonNull::new(buffer.lines.as_mut_ptr().cast::<u8>()).expect("a Vec's pointer is never null");
+        let mut offsets = Vec::with_capacity(ranges.len());
+        let mut line = 0;
+        for &(lane, position, len_bytes) in ranges {
+            offsets.push(line * 64);
+            let lines = &mut buffer.lines[line..line + padded(len_bytes)];
+            // SAFETY: `Line` is 64 plain bytes without padding, so its slice is a byte slice 64 times as long.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast::<u8>(), lines.len() * 64) };
+            mapping.copy_out(lane, position, &mut bytes[..len_bytes]);
+            line += padded(len_bytes);
+        }
+        let keep = Arc::new(buffer);
+        let starts = offsets.into_iter().zip(ranges);
+        starts
+            .map(|(offset, &(_, _, len_bytes))| {
+                // SAFETY: the offset lies in the buffer, or one past it for an empty range.
+                let start = unsafe { base.add(offset) };
+                Window::new(start, len_bytes, true, keep.clone())
+            })
+            .collect()
+    }
+
+    fn take(&self, lines: usize) -> Buffer {
+        let mut shelf = self.shelf.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let fits = shelf.iter().position(|kept| kept.len() == lines);
+        let lines = fits.map_or_else(|| vec![Line([0; 64]); lines], |index| shelf.swap_remove(index));
+        Buffer { lines, shelf: Arc::downgrade(&self.shelf) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let Some(shelf) = self.shelf.upgrade() else { return };
+        // try_lock: in a forked child the lock may be held by a thread that doesn't exist there.
+        if let Ok(mut shelf) = shelf.try_lock() {
+            if shelf.len() == KEPT {
+                shelf.remove(0);
+            }
+            shelf.push(std::mem::take(&mut self.lines));
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Telling a process from its forked children, without a system call.
+//!
+//! A child inherits its parent's leases as bytes but not as obligations: it must never release them. And what the child
+//! still sees must not change when the parent lets go, so live leases are made private just before a fork.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, Once, PoisonError, Weak};
+
+static FORKS: AtomicU32 = AtomicU32::new(0);
+static TABLES: Mutex<Vec<Weak<dyn BeforeFork>>> = Mutex::new(Vec::new());
+
+/// What has to be done in the parent before a child exists.
+pub(crate) trait BeforeFork: Send + Sync {
+    fn before_fork(&self);
+}
+
+pub(crate) fn register(table: Weak<dyn BeforeFork>) {
+    install();
+    let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+    tables.retain(|table| table.strong_count() > 0);
+    tables.push(table);
+}
+
+/// The process in which something was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin(u32);
+
+impl Origin {
+    /// This process.
+    pub fn here() -> Self {
+        install();
+        Self(FORKS.load(Ordering::Relaxed))
+    }
+
+    /// Whether this still is that process, not a child of it.
+    pub fn is_here(self) -> bool {
+        FORKS.load(Ordering::Relaxed) == self.0
+    }
+}
+
+fn install() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: both handlers are `extern "C"` functions that live as long as the program. `prepare` runs in the parent,
+        // where locks may be taken; `child` only stores to an atomic.
+        let _ = unsafe { libc::pthread_atfork(Some(prepare), None, Some(child)) };
+    });
+}
+
+extern "C" fn prepare() {
+    // try_lock: a thread of ours that forks while it holds the lock must not wait for itself.
+    let Ok(tables) = TABLES.try_lock() else { return };
+    for table in tables.iter().filter_map(Weak::upgrade) {
+        table.before_fork();
+    }
+}
+
+extern "C" fn child() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}

@@ -1,0 +1,62 @@
+//! Where each lane of a ring stands in its memfd: plain arithmetic.
+//!
+//! A ring has one lane per field. A lane is a byte ring of its own, any multiple of the page long; positions on it
+//! are 64-bit byte offsets that only grow.
+
+use crate::positions::round_up;
+
+/// The page size of this machine, in bytes.
+pub fn page_size() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+/// One byte ring inside the memfd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lane {
+    /// Where the lane begins in the memfd.
+    pub offset_bytes: u64,
+    /// How long it is: a positive multiple of the page.
+    pub len_bytes: u64,
+}
+
+impl Lane {
+    /// The place in the memfd of a position that only grows.
+    pub fn wrap(&self, position: u128) -> u64 {
+        (position % u128::from(self.len_bytes)) as u64
+    }
+}
+
+/// The lanes of one ring, in order, back to back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    lanes: Vec<Lane>,
+    len_bytes: u64,
+}
+
+impl Layout {
+    /// Lanes of at least these many bytes each, rounded up to pages (an empty one gets a page).
+    ///
+    /// `None` if the sum, doubled for the mirror, exceeds what a process can address.
+    pub fn new(wanted_bytes: impl IntoIterator<Item = u64>) -> Option<Self> {
+        let page = page_size();
+        let mut lanes = Vec::new();
+        let mut offset_bytes = 0_u64;
+        for wanted in wanted_bytes {
+            let len_bytes = round_up(wanted.max(1), page)?;
+            lanes.push(Lane { offset_bytes, len_bytes });
+            offset_bytes = offset_bytes.checked_add(len_bytes)?;
+        }
+        let addressable = offset_bytes.checked_mul(2).is_some_and(|doubled| doubled < 1 << 46);
+        addressable.then_some(Self { lanes, len_bytes: offset_bytes })
+    }
+
+    /// The lanes in order.
+    pub fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+
+    /// The memfd's length.
+    pub fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+}

@@ -1,0 +1,169 @@
+//! Ranges of the log that some live tensor still points at.
+//!
+//! A lease is born when a batch is cut and dies with the last window over it, on whatever thread that happens.
+//! The oldest living lease bounds what the server may overwrite.
+//!
+//! ```text
+//! cut ──▶ Live ──last drop──▶ Released
+//!           └──keep()──▶ Owned (pages made private, the log moves on)
+//! ```
+//!
+//! Deciding *when* a lease is kept too long is `feedline-core`'s work.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::fork::{BeforeFork, Origin, register};
+use crate::positions::Leases;
+use crate::{Access, CursorHandle, Doorbell, HeadReader, Mapping, Window};
+
+/// A lane, a position on it, and a length in bytes.
+type Range = (usize, u128, usize);
+
+/// One consumer's cursor and leases, and the page in which the server reads about them.
+pub struct LeaseTable {
+    state: Mutex<State>,
+    page: CursorHandle,
+    head: Arc<HeadReader>,
+    bell: Doorbell,
+    origin: Origin,
+}
+
+struct State {
+    leases: Leases<Held>,
+    cursor: u64,
+    epoch: u64,
+}
+
+#[derive(Clone)]
+struct Held {
+    mapping: Arc<Mapping>,
+    ranges: Arc<[Range]>,
+    end: u64,
+}
+
+/// A live lease. Dropping it lets the server overwrite the samples.
+pub struct Lease {
+    table: Arc<LeaseTable>,
+    id: u64,
+    mapping: Arc<Mapping>,
+}
+
+impl LeaseTable {
+    /// A table for a consumer that stands at `cursor` in `epoch`.
+    pub fn new(head: Arc<HeadReader>, page: CursorHandle, bell: Doorbell, epoch: u64, cursor: u64) -> Arc<Self> {
+        let state = Mutex::new(State { leases: Leases::default(), cursor, epoch });
+        let table = Arc::new(Self { state, page, head, bell, origin: Origin::here() });
+        let weak: Weak<Self> = Arc::downgrade(&table);
+        register(weak);
+        table
+    }
+
+    /// Cuts a batch: leases the samples from the cursor to `end`, and moves the cursor there.
+    pub fn cut(self: &Arc<Self>, mapping: &Arc<Mapping>, ranges: Vec<Range>, end: u64) -> Vec<Window> {
+        let ranges: Arc<[Range]> = ranges.into();
+        let held = Held { mapping: Arc::clone(mapping), ranges: Arc::clone(&ranges), end };
+        let mut state = self.lock();
+        let first = state.cursor;
+        let id = state.leases.cut(first, held);
+        state.cursor = end;
+        self.page.cursor.store(end, Ordering::Relaxed);
+        self.page.leases.store(state.leases.len() as u32, Ordering::Relaxed);
+        drop(state);
+        let lease = Arc::new(Lease { table: Arc::clone(self), id, mapping: Arc::clone(mapping) });
+        let writable = mapping.access() == Access::Private;
+        let window = |&(lane, position, len_bytes): &Range| {
+            let start = mapping.address(lane, position, len_bytes);
+            Window::new(start, len_bytes, writable, lease.clone())
+        };
+        ranges.iter().map(window).collect()
+    }
+
+    /// Moves the cursor on without a lease: a copied batch, a dropped tail, the next epoch.
+    pub fn advance(&self, epoch: u64, cursor: u64) {
+        let mut state = self.lock();
+        state.epoch = epoch;
+        state.cursor = cursor;
+        self.page.cursor.store(cursor, Ordering::Relaxed);
+        self.report(&state);
+    }
+
+    /// The page that the server reads.
+    pub fn page(&self) -> &CursorHandle {
+        &self.page
+    }
+
+    /// The server's bell.
+    pub fn bell(&self) -> &Doorbell {
+        &self.bell
+    }
+
+    /// How many leases live.
+    pub fn live(&self) -> usize {
+        self.lock().leases.len()
+    }
+
+    /// The oldest sample that a lease holds, with the end of that lease.
+    pub fn oldest(&self) -> Option<(u64, u64)> {
+        self.lock().leases.oldest().map(|(_, first, held)| (first, held.end))
+    }
+
+    /// Makes the oldest lease's pages private and lets the log move on; its windows keep address and bytes.
+    ///
+    /// Dear: about 1 ms for each MB. False if there is none.
+    pub fn keep_oldest(&self) -> bool {
+        let Some((id, held)) = self.lock().leases.oldest().map(|(id, _, held)| (id, held.clone())) else {
+            return false;
+        };
+        held.make_private();
+        self.release(id);
+        true
+    }
+
+    fn release(&self, id: u64) {
+        let mut state = self.lock();
+        let held = state.leases.release(id);
+        self.page.leases.store(state.leases.len() as u32, Ordering::Relaxed);
+        self.report(&state);
+        drop(state);
+        // Outside of the lock: this may be the last one to unmap a ring.
+        drop(held);
+    }
+
+    fn report(&self, state: &State) {
+        if self.page.release(&self.head, state.epoch, state.leases.floor(state.cursor)) {
+            self.bell.ring();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Held {
+    fn make_private(&self) {
+        for &(lane, position, len_bytes) in &*self.ranges {
+            self.mapping.make_private(lane, position, len_bytes);
+        }
+    }
+}
+
+impl BeforeFork for LeaseTable {
+    fn before_fork(&self) {
+        if self.origin.is_here() {
+            let held: Vec<Held> = self.lock().leases.iter().cloned().collect();
+            held.iter().for_each(Held::make_private);
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // A forked child has its parent's leases as bytes only. The mapping goes in either case.
+        if self.table.origin.is_here() {
+            self.table.release(self.id);
+        }
+        let _ = &self.mapping;
+    }
+}

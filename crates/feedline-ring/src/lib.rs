@@ -1,0 +1,60 @@
+#![cfg_attr(not(loom), allow(unsafe_code))]
+//! The memory under a feed: mirrored rings in sealed memfds, leases, and wake-ups without locks.
+//!
+//! ```text
+//!            server                                       consumer
+//!  ┌──────────────────────────┐   sealed memfd   ┌──────────────────────────┐
+//!  │ RingWriter  ─ writes ──▶ │ ═══ ring ══════▶ │ Mapping (private, cow)   │──▶ Window ─▶ tensor
+//!  │ HeadPage    ─ publish ─▶ │ ═══ head ══════▶ │ HeadPage (read-only)     │
+//!  │ CursorPage  ◀─ reads ─── │ ◀══ cursor ═════ │ CursorPage ◀─ LeaseTable │
+//!  └──────────────────────────┘                  └──────────────────────────┘
+//! ```
+//!
+//! This crate is the home of `unsafe`; what it exports is safe to call. It knows bytes, lanes and positions, not
+//! schemas, epochs' meaning or sockets' messages: those are `feedline-core`'s.
+
+pub mod log;
+pub mod positions;
+pub mod signal;
+
+#[cfg(not(loom))]
+mod buffer;
+#[cfg(not(loom))]
+mod doorbell;
+#[cfg(not(loom))]
+mod error;
+#[cfg(not(loom))]
+pub mod fork;
+#[cfg(not(loom))]
+mod layout;
+#[cfg(not(loom))]
+mod lease;
+#[cfg(not(loom))]
+mod mapping;
+#[cfg(not(loom))]
+mod memfd;
+#[cfg(not(loom))]
+mod page;
+#[cfg(not(loom))]
+pub mod peer;
+#[cfg(not(loom))]
+mod private;
+#[cfg(not(loom))]
+mod window;
+#[cfg(not(loom))]
+mod writer;
+
+#[cfg(not(loom))]
+pub use self::{
+    buffer::BufferPool,
+    doorbell::Doorbell,
+    error::RingError,
+    layout::{Lane, Layout, page_size},
+    lease::{Lease, LeaseTable},
+    mapping::{Access, Mapping},
+    memfd::Memfd,
+    page::{CursorHandle, HeadReader, HeadWriter, Waited},
+    private::PrivatePages,
+    window::Window,
+    writer::RingWriter,
+};

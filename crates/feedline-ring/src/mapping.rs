@@ -1,0 +1,218 @@
+//! A ring in this process's address space, every lane twice, back to back.
+//!
+//! ```text
+//! memfd      ▕ lane 0 ▏ lane 1 ▏
+//! addresses  ▕ lane 0 ▏ lane 0 ▏ lane 1 ▏ lane 1 ▏
+//!                  └ window ┘   a range that crosses a lane's end is still contiguous
+//! ```
+
+use std::ffi::c_void;
+use std::os::fd::AsFd;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap};
+
+use crate::{Layout, Memfd, PrivatePages, RingError, page_size};
+
+/// What a process may do with a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// The server: writes are seen by all. Possible only before the memfd is sealed.
+    Writer,
+    /// Reads what the server writes; a write is a crash.
+    Reader,
+    /// Reads what the server writes; a write makes a private copy of the page.
+    Private,
+    /// Reads what the server writes; a write is a crash, but pages can be made private on purpose.
+    Frozen,
+}
+
+/// An owned range of addresses.
+#[derive(Debug)]
+pub(crate) struct Span {
+    base: NonNull<u8>,
+    len_bytes: usize,
+}
+
+// SAFETY: a span is only addresses; who may touch the memory behind them is settled by the types that own it.
+unsafe impl Send for Span {}
+// SAFETY: as above; `Span` has no interior mutability of its own.
+unsafe impl Sync for Span {}
+
+impl Span {
+    fn reserve(len_bytes: usize) -> Result<Self, RingError> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing that exists.
+        let base = unsafe { mmap_anonymous(null_mut(), len_bytes, ProtFlags::empty(), flags) }
+            .map_err(RingError::memory("address space", len_bytes as u64))?;
+        Ok(Self { base: non_null(base), len_bytes })
+    }
+
+    /// Maps one shared page range of a memfd as a whole.
+    pub(crate) fn map(memfd: &Memfd, access: Access) -> Result<Self, RingError> {
+        let len_bytes = memfd.len_bytes() as usize;
+        let (prot, flags) = access.flags();
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing that exists.
+        let base = unsafe { mmap(null_mut(), len_bytes, prot, flags, memfd.as_fd(), 0) }
+            .map_err(RingError::memory("a mapping", len_bytes as u64))?;
+        Ok(Self { base: non_null(base), len_bytes })
+    }
+
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by us as a whole, and whoever borrowed from it is gone.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len_bytes) };
+    }
+}
+
+impl Access {
+    fn flags(self) -> (ProtFlags, MapFlags) {
+        match self {
+            Self::Writer => (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED),
+            Self::Reader => (ProtFlags::READ, MapFlags::SHARED),
+            // NORESERVE: under strict overcommit a private writable mapping would otherwise be charged in full.
+            Self::Private => (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE),
+            Self::Frozen => (ProtFlags::READ, MapFlags::PRIVATE | MapFlags::NORESERVE),
+        }
+    }
+}
+
+fn non_null(base: *mut c_void) -> NonNull<u8> {
+    NonNull::new(base.cast()).expect("the kernel never maps at address 0 unless asked to")
+}
+
+/// A ring, mirrored.
+#[derive(Debug)]
+pub struct Mapping {
+    span: Span,
+    lanes: Vec<MappedLane>,
+    access: Access,
+    kept: AtomicBool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct MappedLane {
+    /// From the span's base.
+    offset_bytes: usize,
+    lane: crate::Lane,
+}
+
+impl Mapping {
+    /// Maps every lane twice. About 40 µs, and a page fault for each page at its first touch.
+    pub fn new(memfd: &Memfd, layout: &Layout, access: Access) -> Result<Self, RingError> {
+        assert!(layout.len_bytes() <= memfd.len_bytes(), "the layout fits the memory");
+        let span = Span::reserve(layout.len_bytes() as usize * 2)?;
+        let (prot, flags) = access.flags();
+        let mut lanes = Vec::with_capacity(layout.lanes().len());
+        for &lane in layout.lanes() {
+            let offset_bytes = lane.offset_bytes as usize * 2;
+            for copy in 0..2 {
+                let address = span.base.as_ptr().wrapping_add(offset_bytes + copy * lane.len_bytes as usize);
+                // SAFETY:
+                // - Ours: the range lies in `span`, which we reserved as twice the sum of all lanes; nothing else is there.
+                // - Backed: the memfd is at least as long as the layout, and its size is sealed before others map it.
+                unsafe {
+                    mmap(
+                        address.cast(),
+                        lane.len_bytes as usize,
+                        prot,
+                        flags | MapFlags::FIXED,
+                        memfd.as_fd(),
+                        lane.offset_bytes,
+                    )
+                }
+                .map_err(RingError::memory("a ring's mapping", lane.len_bytes))?;
+            }
+            lanes.push(MappedLane { offset_bytes, lane });
+        }
+        Ok(Self { span, lanes, access, kept: AtomicBool::new(false) })
+    }
+
+    /// What this mapping permits.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Whether pages of it can have become private.
+    pub(crate) fn may_be_stale(&self) -> bool {
+        self.access == Access::Private || self.has_kept()
+    }
+
+    /// Whether pages of it were made private on purpose.
+    pub fn has_kept(&self) -> bool {
+        self.kept.load(Ordering::Relaxed)
+    }
+
+    /// Whether a trainer wrote into a range. Says no once pages were made private on purpose: then nobody can tell.
+    pub fn was_written(&self, pages: &PrivatePages, lane: usize, position: u128, len_bytes: usize) -> bool {
+        let start = self.address(lane, position, len_bytes).as_ptr() as usize;
+        len_bytes > 0 && !self.has_kept() && pages.any_private(start, len_bytes)
+    }
+
+    /// Gives every page of a range its own copy, without changing a byte.
+    pub(crate) fn make_private(&self, lane: usize, position: u128, len_bytes: usize) {
+        if len_bytes == 0 || !matches!(self.access, Access::Private | Access::Frozen) {
+            return;
+        }
+        self.kept.store(true, Ordering::Relaxed);
+        let start = self.address(lane, position, len_bytes).as_ptr() as usize;
+        let page = page_size() as usize;
+        let first = start / page * page;
+        let len = (start + len_bytes).next_multiple_of(page) - first;
+        if self.access == Access::Private {
+            populate(first, len);
+            return;
+        }
+        // A failure leaves pages shared: the kernel refuses only for want of memory for its own tables.
+        let _ = protect(first, len, MprotectFlags::READ | MprotectFlags::WRITE);
+        populate(first, len);
+        let _ = protect(first, len, MprotectFlags::READ);
+    }
+
+    /// The address of `len_bytes` at a position, contiguous.
+    ///
+    /// # Panics
+    /// If the range is longer than the lane.
+    pub(crate) fn address(&self, lane: usize, position: u128, len_bytes: usize) -> NonNull<u8> {
+        let MappedLane { offset_bytes, lane } = self.lanes[lane];
+        assert!(len_bytes as u64 <= lane.len_bytes, "a window of {len_bytes} bytes in a lane of {}", lane.len_bytes);
+        let offset = offset_bytes + lane.wrap(position) as usize;
+        // SAFETY: wrap() < len and len_bytes <= len, so the end is within the lane's two copies, inside `span`.
+        unsafe { self.span.base().add(offset) }
+    }
+
+    /// Copies published bytes out. Used on read-only mappings and by the writer itself.
+    pub fn copy_out(&self, lane: usize, position: u128, out: &mut [u8]) {
+        let from = self.address(lane, position, out.len());
+        // SAFETY:
+        // - Mapped: `address` checked the range; the memfd can't shrink.
+        // - Unchanging: the caller holds a cursor at or before these samples, so the server doesn't overwrite them.
+        // - Apart: `out` is ordinary memory, never inside a ring.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), out.as_mut_ptr(), out.len()) };
+    }
+}
+
+fn protect(first: usize, len_bytes: usize, flags: MprotectFlags) -> rustix::io::Result<()> {
+    // SAFETY: whole pages of a mapping of ours; every access that was allowed before stays allowed.
+    unsafe { mprotect(std::ptr::with_exposed_provenance_mut(first), len_bytes, flags) }
+}
+
+fn populate(first: usize, len_bytes: usize) {
+    let start = std::ptr::with_exposed_provenance_mut(first);
+    // SAFETY: whole, writable pages of a private mapping of ours; populating changes no byte.
+    if unsafe { madvise(start, len_bytes, Advice::LinuxPopulateWrite) }.is_ok() {
+        return;
+    }
+    for address in (first..first + len_bytes).step_by(page_size() as usize) {
+        // SAFETY: the byte is mapped and writable; it is accessed atomically here, and OR of zero keeps its value even if
+        // a trainer's thread writes to it at the same time.
+        let byte = unsafe { AtomicU8::from_ptr(std::ptr::with_exposed_provenance_mut(address)) };
+        byte.fetch_or(0, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,241 @@
+//! The shared words through which one server and its consumers tell each other of data and of room.
+//!
+//! ```text
+//! data:  publish ── head, tick ──▶ consumer sleeps on `tick` (futex)
+//! room:  release ── released ────▶ server sleeps until a doorbell rings; it rings once `released` reaches `wanted`
+//! ```
+//!
+//! Each sleep is announced (`waiting`, `wanted`), fenced, and checked once more before it begins; each change is made,
+//! fenced, and then the announcement looked at. So one of the two always sees the other: no wake-up is lost, and none is
+//! sent for nothing. `tests/loom_model.rs` checks this over all interleavings.
+//!
+//! The head page is read-only for consumers: loads are relaxed, followed by an acquire fence.
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use crate::log::EPOCHS_AHEAD;
+
+/// A number that is not known: an epoch's end, or the room wanted when none is.
+pub const UNKNOWN: u64 = u64::MAX;
+
+/// Written by the server alone, read by every consumer.
+#[repr(C)]
+#[derive(Debug)]
+pub struct HeadWords {
+    head: AtomicU64,
+    /// Changes with everything that consumers may wait for; the futex that they sleep on.
+    tick: AtomicU32,
+    generation: AtomicU32,
+    wanted: AtomicU64,
+    /// What became of the server: a number that `feedline-core` gives its meaning.
+    state: AtomicU32,
+    _reserved: AtomicU32,
+    epoch_samples: AtomicU64,
+    epoch_batches: AtomicU64,
+    ends: [AtomicU64; EPOCHS_AHEAD as usize],
+}
+
+/// Written by one consumer, read by the server, which believes none of it unchecked.
+#[repr(C)]
+#[derive(Debug)]
+pub struct CursorWords {
+    released: AtomicU64,
+    epoch: AtomicU64,
+    waiting: AtomicU32,
+    /// For display only: how the consumer takes its batches, and how many leases it holds.
+    pub mode: AtomicU32,
+    /// Live leases.
+    pub leases: AtomicU32,
+    _reserved: AtomicU32,
+    /// Samples handed out up to here.
+    pub cursor: AtomicU64,
+    /// Batches handed out.
+    pub batches: AtomicU64,
+    /// Time spent waiting for data.
+    pub waited_nanos: AtomicU64,
+}
+
+impl Default for HeadWords {
+    fn default() -> Self {
+        Self {
+            head: AtomicU64::new(0),
+            tick: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
+            wanted: AtomicU64::new(UNKNOWN),
+            state: AtomicU32::new(0),
+            _reserved: AtomicU32::new(0),
+            epoch_samples: AtomicU64::new(UNKNOWN),
+            epoch_batches: AtomicU64::new(UNKNOWN),
+            ends: std::array::from_fn(|_| AtomicU64::new(UNKNOWN)),
+        }
+    }
+}
+
+impl Default for CursorWords {
+    fn default() -> Self {
+        Self {
+            released: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
+            waiting: AtomicU32::new(0),
+            mode: AtomicU32::new(0),
+            leases: AtomicU32::new(0),
+            _reserved: AtomicU32::new(0),
+            cursor: AtomicU64::new(0),
+            batches: AtomicU64::new(0),
+            waited_nanos: AtomicU64::new(0),
+        }
+    }
+}
+
+fn slot(epoch: u64) -> usize {
+    (epoch % EPOCHS_AHEAD) as usize
+}
+
+/// What the server does.
+impl HeadWords {
+    /// Prepares the shared page before anybody else maps it.
+    pub fn reset(&self) {
+        self.wanted.store(UNKNOWN, Ordering::Relaxed);
+        self.epoch_samples.store(UNKNOWN, Ordering::Relaxed);
+        self.epoch_batches.store(UNKNOWN, Ordering::Relaxed);
+        for end in &self.ends {
+            end.store(UNKNOWN, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes samples before `head` visible. Follow with [`Self::announce`].
+    pub fn publish(&self, head: u64) {
+        self.head.store(head, Ordering::Release);
+    }
+
+    /// Tells where an epoch ended, and opens the next one's entry first, so that nobody who goes on finds the entry of
+    /// 64 epochs ago there. Follow with [`Self::announce`].
+    pub fn end_epoch(&self, epoch: u64, end: u64) {
+        self.ends[slot(epoch + 1)].store(UNKNOWN, Ordering::Relaxed);
+        self.ends[slot(epoch)].store(end, Ordering::Release);
+    }
+
+    /// Tells how long an epoch is.
+    pub fn set_length(&self, samples: u64, batches: u64) {
+        self.epoch_samples.store(samples, Ordering::Release);
+        self.epoch_batches.store(batches, Ordering::Release);
+    }
+
+    /// Tells that the ring was replaced, before anything is published in the new one.
+    pub fn set_generation(&self, generation: u32) {
+        self.generation.store(generation, Ordering::Release);
+    }
+
+    /// Tells what became of the server. Follow with [`Self::announce`].
+    pub fn set_state(&self, state: u32) {
+        self.state.store(state, Ordering::Release);
+    }
+
+    /// Ends a change: true if a consumer sleeps, and must be woken through the tick.
+    pub fn announce<'a>(&self, mut consumers: impl Iterator<Item = &'a CursorWords>) -> bool {
+        self.tick.fetch_add(1, Ordering::Release);
+        // Pairs with the fence in `CursorWords::prepare_wait`.
+        fence(Ordering::SeqCst);
+        consumers.any(|words| words.waiting.load(Ordering::Relaxed) != 0)
+    }
+
+    /// Announces that the server is about to sleep until somebody has released `sample`. Check again after this.
+    pub fn want(&self, sample: u64) {
+        self.wanted.store(sample, Ordering::Relaxed);
+        // Pairs with the fences in `CursorWords::release` and `CursorWords::prepare_wait`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Withdraws [`Self::want`].
+    pub fn want_nothing(&self) {
+        self.wanted.store(UNKNOWN, Ordering::Relaxed);
+    }
+}
+
+/// What consumers read.
+impl HeadWords {
+    /// One past the newest sample. What was written before it is visible afterwards.
+    pub fn head(&self) -> u64 {
+        let head = self.head.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        head
+    }
+
+    /// Where an epoch ended, or [`UNKNOWN`]. Load the head first: an end that bounds it is then seen.
+    pub fn end_of(&self, epoch: u64) -> u64 {
+        let end = self.ends[slot(epoch)].load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        end
+    }
+
+    /// Which ring holds the samples before a head that was loaded before this.
+    pub fn generation(&self) -> u32 {
+        let generation = self.generation.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        generation
+    }
+
+    /// What became of the server.
+    pub fn state(&self) -> u32 {
+        let state = self.state.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        state
+    }
+
+    /// Samples and batches in an epoch, each [`UNKNOWN`] until it is known.
+    pub fn length(&self) -> (u64, u64) {
+        (self.epoch_samples.load(Ordering::Relaxed), self.epoch_batches.load(Ordering::Relaxed))
+    }
+
+    /// The sample whose release the server waits for, or [`UNKNOWN`].
+    pub fn wanted(&self) -> u64 {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// The futex.
+    pub fn tick(&self) -> &AtomicU32 {
+        &self.tick
+    }
+}
+
+impl CursorWords {
+    /// Reports that everything before `released` may be overwritten; true if the server waits and must hear the bell.
+    pub fn release(&self, head: &HeadWords, epoch: u64, released: u64) -> bool {
+        self.epoch.store(epoch, Ordering::Relaxed);
+        // Release: reads of the samples happen before the server's writes over them (its acquire is in `position`).
+        self.released.store(released, Ordering::Release);
+        // Pairs with the fence in `HeadWords::want`.
+        fence(Ordering::SeqCst);
+        released >= head.wanted()
+    }
+
+    /// Announces a sleep. Returns the tick to sleep on and whether the server waits for room and must hear the bell.
+    /// Check the condition again after this, then sleep, then call [`Self::end_wait`].
+    pub fn prepare_wait(&self, head: &HeadWords) -> (u32, bool) {
+        self.waiting.store(1, Ordering::Relaxed);
+        // Pairs with the fences in `HeadWords::announce` and `HeadWords::want`.
+        fence(Ordering::SeqCst);
+        let tick = head.tick.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        (tick, head.wanted() != UNKNOWN)
+    }
+
+    /// Withdraws the announcement.
+    pub fn end_wait(&self) {
+        self.waiting.store(0, Ordering::Relaxed);
+    }
+
+    /// What the consumer reports: its epoch, and the oldest sample that it needs.
+    pub fn position(&self) -> (u64, u64) {
+        let released = self.released.load(Ordering::Acquire);
+        (self.epoch.load(Ordering::Relaxed), released)
+    }
+
+    /// Whether the consumer sleeps for want of data.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) != 0
+    }
+}

@@ -1,0 +1,66 @@
+//! Bytes that a tensor may point at, and what keeps them there.
+
+use std::any::Any;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// A contiguous range of bytes, valid and unchanging (but for its owner's own writes) while any clone lives.
+#[derive(Clone)]
+pub struct Window {
+    start: NonNull<u8>,
+    len_bytes: usize,
+    writable: bool,
+    keep: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: the bytes are owned by `keep`, which is Send and Sync; the pointer is only handed on.
+unsafe impl Send for Window {}
+// SAFETY: as above; shared access through `Window` only reads.
+unsafe impl Sync for Window {}
+
+impl Window {
+    /// `start` must be valid for `len_bytes` as long as `keep` lives: only this crate makes windows.
+    pub(crate) fn new(start: NonNull<u8>, len_bytes: usize, writable: bool, keep: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { start, len_bytes, writable, keep }
+    }
+
+    /// Where the bytes begin.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// How many.
+    pub fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    /// Whether the owner may write into them (privately).
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// A part of it.
+    ///
+    /// # Panics
+    /// If the part is not inside.
+    pub fn part(&self, offset_bytes: usize, len_bytes: usize) -> Self {
+        assert!(offset_bytes.checked_add(len_bytes).is_some_and(|end| end <= self.len_bytes), "a part lies inside");
+        // SAFETY: the offset is at most the length, so the result is within or one past the same allocation.
+        let start = unsafe { self.start.add(offset_bytes) };
+        Self { start, len_bytes, writable: self.writable, keep: Arc::clone(&self.keep) }
+    }
+
+    /// The bytes, for consumers in Rust. Whoever also gave the window to a tensor must not write through that meanwhile.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY:
+        // - Mapped: `keep` holds the mapping or the buffer.
+        // - Initialised and unchanging: `keep` holds the lease; the server overwrites only what is released.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len_bytes) }
+    }
+}
+
+impl std::fmt::Debug for Window {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Window").field("len_bytes", &self.len_bytes).field("writable", &self.writable).finish()
+    }
+}
