@@ -67,6 +67,8 @@ pub enum ArrayKind {
     Torch,
     /// `numpy.ndarray`.
     Numpy,
+    /// `numpy.generic`: an array of no dimensions that stays a scalar.
+    NumpyScalar,
 }
 
 /// One leaf of a batch that can be cut: the same for every sample.

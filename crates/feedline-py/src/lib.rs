@@ -1,0 +1,35 @@
+//! `feedline._core`: the extension module behind the Python package.
+//!
+//! Nothing is decided here: each call unwraps its arguments, releases the GIL, calls `feedline-core`, and converts what
+//! comes back. `flatten` goes from Python to a batch, `rebuild` back; `tensor` is the one file that speaks DLPack and the
+//! buffer protocol.
+
+mod errors;
+mod feed;
+mod flatten;
+mod logging;
+mod rebuild;
+mod server;
+mod tensor;
+
+use pyo3::prelude::*;
+
+/// The private core of feedline.
+#[pymodule(gil_used = true)]
+mod _core {
+    use super::{Bound, PyModule, PyResult};
+    use pyo3::types::PyModuleMethods;
+
+    #[pymodule_export]
+    use super::feed::{Batches, FeedCore};
+    #[pymodule_export]
+    use super::server::{ServerCore, feeds, parse_size};
+    #[pymodule_export]
+    use super::tensor::Exported;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::logging::install();
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

@@ -115,10 +115,6 @@ impl Link {
         self.server.pid
     }
 
-    pub fn is_open(&self) -> bool {
-        self.open
-    }
-
     pub fn send(&mut self, request: &Request) -> Result<(), Error> {
         // A closed socket is noticed when it is read: the server may have said why before it went.
         match self.channel.send(request, vec![]) {

@@ -86,6 +86,44 @@ pub struct ConsumerStats {
     pub remaps: u64,
 }
 
+impl ConsumerStats {
+    /// Adds another consumer's counts.
+    pub fn add(&mut self, other: &Self) {
+        self.samples += other.samples;
+        self.batches += other.batches;
+        self.waited += other.waited;
+        self.kept += other.kept;
+        self.remaps += other.remaps;
+    }
+}
+
+/// How long an epoch is for one consumer. Follows what the server learns.
+#[derive(Clone, Debug)]
+pub struct EpochLength {
+    head: Arc<HeadReader>,
+    batch_size: Option<u64>,
+    drop_last: bool,
+    /// How many samples the source's batches have, where they can be cut.
+    source_batch: Option<u64>,
+}
+
+impl EpochLength {
+    /// In batches, once it is known.
+    pub fn batches(&self) -> Option<u64> {
+        let (samples, batches) = self.head.length();
+        let known = |number: u64| (number != UNKNOWN).then_some(number);
+        match (self.batch_size, self.source_batch) {
+            (Some(size), _) if self.drop_last => known(samples).map(|samples| samples / size),
+            (Some(size), _) => known(samples).map(|samples| samples.div_ceil(size)),
+            (None, Some(size)) if self.drop_last => {
+                let (samples, batches) = (known(samples)?, known(batches)?);
+                Some(if samples.is_multiple_of(size) { batches } else { batches.saturating_sub(1) })
+            }
+            (None, _) => known(batches),
+        }
+    }
+}
+
 /// The caller's hook: called whenever a wait is interrupted, and at least ten times a second; an error ends the wait.
 pub type Check<'a> = &'a mut dyn FnMut() -> Result<(), Error>;
 
@@ -160,19 +198,16 @@ impl Consumer {
 
     /// How many batches an epoch has for this consumer, if that is known yet.
     pub fn batches_per_epoch(&self) -> Option<u64> {
-        let (samples, batches) = self.head.length();
-        let drop_last = self.config.drop_last;
-        let known = |number: u64| (number != UNKNOWN).then_some(number);
-        match self.config.batch_size {
-            Some(size) if self.view.is_cut() => {
-                known(samples).map(|samples| if drop_last { samples / size } else { samples.div_ceil(size) })
-            }
-            None if drop_last && self.view.is_cut() => {
-                let (samples, batches) = (known(samples)?, known(batches)?);
-                let size = self.view.source_batch();
-                Some(if samples.is_multiple_of(size) || batches == 0 { batches } else { batches - 1 })
-            }
-            _ => known(batches),
+        self.epoch_length().batches()
+    }
+
+    /// The same, for whoever wants to ask while the consumer is busy.
+    pub fn epoch_length(&self) -> EpochLength {
+        EpochLength {
+            head: Arc::clone(&self.head),
+            batch_size: self.config.batch_size.filter(|_| self.view.is_cut()),
+            drop_last: self.config.drop_last,
+            source_batch: self.view.is_cut().then(|| self.view.source_batch()),
         }
     }
 
@@ -186,9 +221,9 @@ impl Consumer {
         self.origin.is_here()
     }
 
-    /// Whether the feed can still give something.
-    pub fn is_usable(&self) -> bool {
-        self.is_here() && self.link.is_open() && self.head.state() == state::RUNNING
+    /// Whether the feed can still give something here.
+    pub fn is_usable(&mut self) -> bool {
+        self.is_here() && self.glance().is_ok()
     }
 
     /// How things stand.

@@ -1,0 +1,81 @@
+//! From the core's errors to the exceptions of `feedline._errors`.
+
+use feedline_core::{Error, Failure, FailureKind};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+
+/// An exception class of ours, by name.
+fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyType>> {
+    Ok(py.import("feedline._errors")?.getattr(name)?.cast_into()?)
+}
+
+fn raise(py: Python<'_>, name: &str, message: String) -> PyErr {
+    match class(py, name) {
+        Ok(class) => PyErr::from_type(class, (message,)),
+        Err(error) => error,
+    }
+}
+
+/// The exception for an error of the core.
+pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
+    let name = match error {
+        Error::NotFound { .. } => "FeedNotFoundError",
+        Error::BadName(_) | Error::Invalid(_) => "FeedValueError",
+        Error::ServerLost(_) => "ServerLostError",
+        Error::Failed(failure) => return failed(py, failure),
+        Error::Ended { .. } => "FeedEndedError",
+        Error::Stalled(_) => "StalledError",
+        Error::BatchSize(_) => "BatchSizeError",
+        Error::Memory(_) => "FeedMemoryError",
+        Error::Interrupted => {
+            // The hook has left the real exception behind; without one there was nothing to report.
+            return INTERRUPT.with(std::cell::RefCell::take).unwrap_or_else(|| raise(py, "FeedlineError", error.to_string()));
+        }
+        Error::NameTaken { .. } | Error::Folder { .. } | Error::Protocol(_) | Error::Ring(_) | Error::Io { .. } => "FeedlineError",
+    };
+    raise(py, name, error.to_string())
+}
+
+/// The exception for a feed that failed.
+pub fn failed(py: Python<'_>, failure: &Failure) -> PyErr {
+    let name = match failure.kind {
+        FailureKind::Loader => "LoaderError",
+        FailureKind::Schema => "SchemaError",
+        FailureKind::Server => "FeedlineError",
+        FailureKind::Stopped => "ServerLostError",
+    };
+    raise(py, name, failure.message.clone())
+}
+
+thread_local! {
+    static INTERRUPT: std::cell::RefCell<Option<PyErr>> = const { std::cell::RefCell::new(None) };
+}
+
+/// The hook that lets Ctrl-C end a wait: Python's pending signals are handled on the calling thread.
+pub fn check_signals() -> Result<(), Error> {
+    let raised = Python::try_attach(|py| py.check_signals().err()).flatten();
+    match raised {
+        None => Ok(()),
+        Some(error) => {
+            INTERRUPT.with(|slot| slot.replace(Some(error)));
+            Err(Error::Interrupted)
+        }
+    }
+}
+
+/// What [`check_signals`] left behind on this thread.
+pub fn take_interrupt() -> Option<PyErr> {
+    INTERRUPT.with(std::cell::RefCell::take)
+}
+
+/// The traceback as Python prints it.
+pub fn traceback(py: Python<'_>, error: &PyErr) -> String {
+    static FORMAT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let text = || -> PyResult<String> {
+        let format = FORMAT.import(py, "traceback", "format_exception")?;
+        let lines: Vec<String> = format.call1((error.value(py),))?.extract()?;
+        Ok(lines.concat())
+    };
+    text().unwrap_or_else(|_| error.to_string())
+}

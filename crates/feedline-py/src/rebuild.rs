@@ -1,0 +1,192 @@
+//! From a received batch back to what the loader yielded, in the types that it yielded or that were asked for.
+
+use std::collections::HashMap;
+
+use feedline_core::batch::{Received, Value};
+use feedline_core::schema::{ArrayKind, DType};
+use feedline_core::{Class, Key, Node};
+use feedline_ring::Window;
+use pyo3::exceptions::PyValueError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyComplex, PyDict, PyList, PyString, PyTuple};
+
+use crate::tensor::{Exported, capsule};
+
+/// What arrays become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    AsYielded,
+    Torch,
+    Numpy,
+    Jax,
+}
+
+impl Format {
+    pub fn parse(text: Option<&str>) -> PyResult<Self> {
+        Ok(match text {
+            None => Self::AsYielded,
+            Some("torch") => Self::Torch,
+            Some("numpy") => Self::Numpy,
+            Some("jax") => Self::Jax,
+            Some(other) => {
+                let message = format!("format={other:?} is not one of None, \"torch\", \"numpy\", \"jax\"");
+                return Err(PyValueError::new_err(message));
+            }
+        })
+    }
+}
+
+/// Rebuilds batches for one consumer.
+pub struct Rebuilder {
+    format: Format,
+    allow_pickle: bool,
+    /// Record classes that were found or made, by the names of their fields too.
+    classes: HashMap<(Class, Vec<String>), Py<PyAny>>,
+}
+
+impl Rebuilder {
+    pub fn new(format: Format, allow_pickle: bool) -> Self {
+        Self { format, allow_pickle, classes: HashMap::new() }
+    }
+
+    pub fn batch<'py>(&mut self, py: Python<'py>, received: Received) -> PyResult<Bound<'py, PyAny>> {
+        let Received { structure, values } = received;
+        let mut nodes = structure.0.iter();
+        let mut values = values.into_iter();
+        self.node(py, &mut nodes, &mut values)
+    }
+
+    fn node<'py>(
+        &mut self,
+        py: Python<'py>,
+        nodes: &mut std::slice::Iter<'_, Node>,
+        values: &mut std::vec::IntoIter<Value>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let broken = || PyValueError::new_err("a batch does not fit its structure");
+        let node = nodes.next().ok_or_else(broken)?;
+        if let Node::Leaf = node {
+            return self.value(py, values.next().ok_or_else(broken)?);
+        }
+        let mut children = Vec::with_capacity(node.children());
+        for _ in 0..node.children() {
+            children.push(self.node(py, nodes, values)?);
+        }
+        Ok(match node {
+            Node::Leaf => unreachable!("handled above"),
+            Node::Tuple(_) => PyTuple::new(py, children)?.into_any(),
+            Node::List(_) => PyList::new(py, children)?.into_any(),
+            Node::Dict(keys) => dict(py, keys, children)?.into_any(),
+            Node::Mapping(class, keys) => {
+                let plain = dict(py, keys, children)?;
+                records(py)?.call_method1("mapping", (&class.module, &class.name, plain))?
+            }
+            Node::NamedTuple(class, fields) => {
+                let class = self.class(py, "named_tuple", class, fields)?;
+                class.call_method1(intern!(py, "_make"), (PyTuple::new(py, children)?,))?
+            }
+            Node::Dataclass(class, fields) => {
+                let class = self.class(py, "dataclass", class, fields)?;
+                records(py)?.call_method1("fill", (class, fields, children))?
+            }
+        })
+    }
+
+    fn class<'py>(&mut self, py: Python<'py>, finder: &str, class: &Class, fields: &[String]) -> PyResult<Bound<'py, PyAny>> {
+        let key = (class.clone(), fields.to_vec());
+        if let Some(found) = self.classes.get(&key) {
+            return Ok(found.bind(py).clone());
+        }
+        let found = records(py)?.call_method1(finder, (&class.module, &class.name, fields))?;
+        self.classes.insert(key, found.clone().unbind());
+        Ok(found)
+    }
+
+    fn value<'py>(&self, py: Python<'py>, value: Value) -> PyResult<Bound<'py, PyAny>> {
+        Ok(match value {
+            Value::Array { kind, dtype, shape, window } => return self.array(py, kind, dtype, shape, window),
+            Value::Nothing => py.None().into_bound(py),
+            Value::Bool(value) => value.into_pyobject(py)?.to_owned().into_any(),
+            Value::Int(value) => value.into_pyobject(py)?.into_any(),
+            Value::BigInt(text) => py.get_type::<pyo3::types::PyInt>().call1((text,))?,
+            Value::Float(value) => value.into_pyobject(py)?.into_any(),
+            Value::Complex(re, im) => PyComplex::from_doubles(py, re, im).into_any(),
+            Value::Str(text) => PyString::new(py, &text).into_any(),
+            Value::Bytes(window) => PyBytes::new(py, window.bytes()).into_any(),
+            Value::Pickle(window) => {
+                if !self.allow_pickle {
+                    let message = "this feed carries pickled objects, which can run any code\n  if you trust its server, \
+                                   attach with allow_pickle=True";
+                    return Err(PyErr::from_type(py.import("feedline._errors")?.getattr("SchemaError")?.cast_into()?, (message,)));
+                }
+                py.import("pickle")?.call_method1("loads", (PyBytes::new(py, window.bytes()),))?
+            }
+        })
+    }
+
+    fn array<'py>(
+        &self,
+        py: Python<'py>,
+        kind: ArrayKind,
+        dtype: DType,
+        shape: Vec<u64>,
+        window: Window,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        match (self.format, kind) {
+            (Format::Torch, _) | (Format::AsYielded, ArrayKind::Torch) => {
+                static FROM_DLPACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+                let from_dlpack = FROM_DLPACK.get_or_try_init(py, || -> PyResult<_> {
+                    // The function behind torch.from_dlpack, without the questions that a capsule of ours needs no answers to.
+                    let direct = py.import("torch")?.getattr("_C")?.getattr_opt("_from_dlpack")?;
+                    Ok(match direct {
+                        Some(direct) => direct,
+                        None => py.import("torch.utils.dlpack")?.getattr("from_dlpack")?,
+                    }
+                    .unbind())
+                })?;
+                from_dlpack.bind(py).call1((capsule(py, window, dtype, &shape)?,))
+            }
+            (Format::Jax, _) => {
+                let exported = Bound::new(py, Exported::new(window, dtype, shape))?;
+                py.import("jax.dlpack")?.call_method1("from_dlpack", (exported,))
+            }
+            (Format::Numpy, _) | (Format::AsYielded, ArrayKind::Numpy | ArrayKind::NumpyScalar) => {
+                static NDARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+                let dims = PyTuple::new(py, &shape)?;
+                let exported = Bound::new(py, Exported::new(window, dtype, shape))?;
+                let array = NDARRAY.import(py, "numpy", "ndarray")?.call1((dims, numpy_dtype(py, dtype)?, exported))?;
+                if kind == ArrayKind::NumpyScalar && self.format == Format::AsYielded {
+                    return array.get_item(PyTuple::empty(py));
+                }
+                Ok(array)
+            }
+        }
+    }
+}
+
+fn numpy_dtype<'py>(py: Python<'py>, dtype: DType) -> PyResult<Bound<'py, PyAny>> {
+    static DTYPES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let known = DTYPES.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
+    if let Some(found) = known.get_item(dtype.name())? {
+        return Ok(found);
+    }
+    let found = records(py)?.call_method1("numpy_dtype", (dtype.name(),))?;
+    known.set_item(dtype.name(), &found)?;
+    Ok(found)
+}
+
+fn records(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+    py.import("feedline._records")
+}
+
+fn dict<'py>(py: Python<'py>, keys: &[Key], children: Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (key, child) in keys.iter().zip(children) {
+        match key {
+            Key::Str(key) => dict.set_item(key, child)?,
+            Key::Int(key) => dict.set_item(key, child)?,
+        }
+    }
+    Ok(dict)
+}

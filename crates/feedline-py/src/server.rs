@@ -1,0 +1,224 @@
+//! A server's side: a Python iterable as the source of a feed.
+
+use std::time::Duration;
+
+use feedline_core::batch::Batch;
+use feedline_core::server::{Options, RingSize, Server, ServerStats};
+use feedline_core::source::{Length, Source};
+use feedline_core::{Failure, FailureKind, names};
+use pyo3::exceptions::{PyException, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyIterator, PyList};
+
+use crate::errors::{check_signals, failed, take_interrupt, to_python, traceback};
+use crate::flatten::{Flat, failure, flatten};
+
+/// A name that is held, a socket that listens, and a log to fill.
+#[pyclass(frozen, module = "feedline._core")]
+pub struct ServerCore {
+    server: Server,
+}
+
+/// A size in bytes, from text.
+#[pyfunction]
+pub fn parse_size(text: &str) -> Option<u64> {
+    feedline_core::parse_size(text)
+}
+
+/// Name, pid and socket of each feed that runs.
+#[pyfunction]
+pub fn feeds() -> Vec<(String, u32, String)> {
+    let info = |feed: names::FeedInfo| (feed.name, feed.pid, feed.path.display().to_string());
+    names::feeds().into_iter().map(info).collect()
+}
+
+#[pymethods]
+impl ServerCore {
+    /// Takes the name and listens.
+    #[new]
+    #[pyo3(signature = (name, *, epochs, samples, wait_for, ring_bytes, ring_samples, stall_timeout_secs, linger_secs, whole_batches))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    fn new(
+        py: Python<'_>,
+        name: &str,
+        epochs: Option<u64>,
+        samples: Option<u64>,
+        wait_for: u32,
+        ring_bytes: Option<u64>,
+        ring_samples: Option<u64>,
+        stall_timeout_secs: f64,
+        linger_secs: Option<f64>,
+        whole_batches: bool,
+    ) -> PyResult<Self> {
+        let secs = |what: &str, secs: f64| {
+            Duration::try_from_secs_f64(secs).map_err(|_| PyValueError::new_err(format!("{what}={secs} is not a time to wait")))
+        };
+        let options = Options {
+            epochs,
+            samples,
+            wait_for,
+            ring: ring_bytes.map(RingSize::Bytes).or(ring_samples.map(RingSize::Samples)),
+            stall_timeout: secs("stall_timeout_secs", stall_timeout_secs)?,
+            linger: linger_secs.map(|value| secs("linger_secs", value)).transpose()?,
+            whole_batches,
+        };
+        let server = py.detach(|| Server::bind(name, options)).map_err(|error| to_python(py, &error))?;
+        Ok(Self { server })
+    }
+
+    /// Serves `loader` on this thread until it is done or stopped; raises what it raised.
+    ///
+    /// `begin(epoch)` is called before each epoch.
+    #[pyo3(signature = (loader, begin, *, samples, batches, allow_pickle))]
+    fn run(
+        &self,
+        py: Python<'_>,
+        loader: Py<PyAny>,
+        begin: Py<PyAny>,
+        samples: Option<u64>,
+        batches: Option<u64>,
+        allow_pickle: bool,
+    ) -> PyResult<()> {
+        let length = Length { samples, batches };
+        let mut source = PySource { loader, begin, length, allow_pickle, batches: None, flat: Flat::default(), raised: None };
+        let outcome = py.detach(|| {
+            self.server.run(&mut source, &mut || {
+                check_signals().map_err(|_| Failure { kind: FailureKind::Stopped, message: "it was interrupted".into() })
+            })
+        });
+        let Err(broken) = outcome else { return Ok(()) };
+        if let Some(interrupt) = take_interrupt() {
+            return Err(interrupt);
+        }
+        match source.raised.take() {
+            Some(raised) if broken.kind == FailureKind::Stopped => Err(raised),
+            raised => {
+                let error = failed(py, &broken);
+                error.set_cause(py, raised);
+                Err(error)
+            }
+        }
+    }
+
+    /// Tells consumers why, and frees the name.
+    fn stop(&self, py: Python<'_>, why: &str) {
+        py.detach(|| self.server.stop(why));
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = py.detach(|| self.server.stats());
+        to_dict(py, &stats)
+    }
+}
+
+fn to_dict<'py>(py: Python<'py>, stats: &ServerStats) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("name", &stats.name)?;
+    dict.set_item("pid", stats.pid)?;
+    dict.set_item("state", &stats.state)?;
+    dict.set_item("epoch", stats.epoch)?;
+    dict.set_item("samples", stats.samples)?;
+    dict.set_item("batches", stats.batches)?;
+    dict.set_item("bytes", stats.bytes)?;
+    dict.set_item("ring_bytes", stats.ring_bytes)?;
+    dict.set_item("ring_samples", stats.ring_samples)?;
+    dict.set_item("generation", stats.generation)?;
+    dict.set_item("samples_per_epoch", stats.samples_per_epoch)?;
+    dict.set_item("wait_secs", stats.wait_secs)?;
+    let consumers = PyList::empty(py);
+    for consumer in &stats.consumers {
+        let entry = PyDict::new(py);
+        entry.set_item("pid", consumer.pid)?;
+        entry.set_item("joined", consumer.joined)?;
+        entry.set_item("batch_size", consumer.batch_size)?;
+        entry.set_item("epoch", consumer.epoch)?;
+        entry.set_item("cursor", consumer.cursor)?;
+        entry.set_item("lag_samples", consumer.lag_samples)?;
+        entry.set_item("mode", &consumer.mode)?;
+        entry.set_item("leases", consumer.leases)?;
+        entry.set_item("batches", consumer.batches)?;
+        entry.set_item("waited_secs", consumer.waited_secs)?;
+        consumers.append(entry)?;
+    }
+    dict.set_item("consumers", consumers)?;
+    Ok(dict)
+}
+
+/// A Python iterable. Each call takes the GIL; the copy that follows doesn't have it.
+struct PySource {
+    loader: Py<PyAny>,
+    begin: Py<PyAny>,
+    length: Length,
+    allow_pickle: bool,
+    batches: Option<Py<PyIterator>>,
+    flat: Flat,
+    raised: Option<PyErr>,
+}
+
+impl PySource {
+    fn fail(&mut self, py: Python<'_>, error: PyErr) -> Failure {
+        let failure = if error.is_instance_of::<PyException>(py) {
+            let message = format!("the loader raised {}\n\n{}", summary(py, &error), traceback(py, &error).trim_end());
+            Failure { kind: FailureKind::Loader, message }
+        } else {
+            Failure { kind: FailureKind::Stopped, message: format!("it was ended by {}", error.get_type(py)) }
+        };
+        self.raised = Some(error);
+        failure
+    }
+}
+
+fn summary(py: Python<'_>, error: &PyErr) -> String {
+    let name = error.get_type(py).qualname().map_or_else(|_| "an exception".into(), |name| name.to_string());
+    format!("{name}: {}", error.value(py))
+}
+
+impl Source for PySource {
+    fn begin(&mut self, epoch: u64) -> Result<(), Failure> {
+        Python::attach(|py| {
+            self.flat = Flat::default();
+            self.batches = None;
+            let begun = self.begin.bind(py).call1((epoch,)).and_then(|_| self.loader.bind(py).try_iter());
+            match begun {
+                Ok(batches) => self.batches = Some(batches.unbind()),
+                Err(error) => return Err(self.fail(py, error)),
+            }
+            Ok(())
+        })
+    }
+
+    fn next(&mut self) -> Result<Option<Batch<'_>>, Failure> {
+        Python::attach(|py| {
+            // The last batch was copied; its memory goes before the next one is made.
+            self.flat = Flat::default();
+            let Some(batches) = &self.batches else { return Ok(None) };
+            let item = match batches.bind(py).clone().next() {
+                Some(Ok(item)) => item,
+                Some(Err(error)) => return Err(self.fail(py, error)),
+                None => {
+                    self.batches = None;
+                    return Ok(None);
+                }
+            };
+            match flatten(&item, self.allow_pickle) {
+                Ok(flat) => self.flat = flat,
+                Err(refusal) => return Err(failure(py, &refusal)),
+            }
+            Ok(Some(()))
+        })
+        .map(|there| there.map(|()| self.flat.as_batch()))
+    }
+
+    fn length(&self) -> Length {
+        self.length
+    }
+}
+
+impl Drop for PySource {
+    fn drop(&mut self) {
+        // Workers of a loader end when its iterator goes: now, not when the GIL happens to be taken next.
+        let batches = self.batches.take();
+        let flat = std::mem::take(&mut self.flat);
+        let _ = Python::try_attach(|_| drop((batches, flat)));
+    }
+}

@@ -1,0 +1,43 @@
+"""One loader, many trainers.
+
+A feed is a log of samples in shared memory; a consumer is a cursor on it.
+
+    feedline.serve(loader, "imagenet")                    # in one process
+    feed = feedline.attach("imagenet", batch_size=96)     # in each training script, instead of the loader
+"""
+
+from feedline._core import __version__
+from feedline._errors import (
+    BatchSizeError,
+    FeedEndedError,
+    FeedlineError,
+    FeedMemoryError,
+    FeedNotFoundError,
+    FeedValueError,
+    LoaderError,
+    SchemaError,
+    ServerLostError,
+    StalledError,
+)
+from feedline._feed import Feed, attach
+from feedline._server import FeedInfo, Server, feeds, serve
+
+__all__ = [
+    "BatchSizeError",
+    "Feed",
+    "FeedEndedError",
+    "FeedInfo",
+    "FeedMemoryError",
+    "FeedNotFoundError",
+    "FeedValueError",
+    "FeedlineError",
+    "LoaderError",
+    "SchemaError",
+    "Server",
+    "ServerLostError",
+    "StalledError",
+    "__version__",
+    "attach",
+    "feeds",
+    "serve",
+]

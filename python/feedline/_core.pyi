@@ -1,0 +1,69 @@
+from collections.abc import Callable, Iterator
+from typing import Any, Self, final
+
+__version__: str
+
+@final
+class FeedCore:
+    def __new__(
+        cls,
+        name: str,
+        *,
+        batch_size: int | None,
+        drop_last: bool,
+        join: str,
+        timeout_secs: float,
+        format: str | None,
+        mode: str,
+        allow_pickle: bool,
+    ) -> Self: ...
+    @property
+    def yields_torch(self) -> bool: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def epoch(self) -> int: ...
+    def batches_per_epoch(self) -> int | None: ...
+    def iterate(self) -> Batches: ...
+    def close(self) -> None: ...
+    def stats(self) -> dict[str, Any]: ...
+
+@final
+class Batches(Iterator[Any]):
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Any: ...
+
+@final
+class Exported:
+    def __dlpack__(self, **_kwargs: Any) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+@final
+class ServerCore:
+    def __new__(
+        cls,
+        name: str,
+        *,
+        epochs: int | None,
+        samples: int | None,
+        wait_for: int,
+        ring_bytes: int | None,
+        ring_samples: int | None,
+        stall_timeout_secs: float,
+        linger_secs: float | None,
+        whole_batches: bool,
+    ) -> Self: ...
+    def run(
+        self,
+        loader: Any,
+        begin: Callable[[int], None],
+        *,
+        samples: int | None,
+        batches: int | None,
+        allow_pickle: bool,
+    ) -> None: ...
+    def stop(self, why: str) -> None: ...
+    def stats(self) -> dict[str, Any]: ...
+
+def parse_size(text: str) -> int | None: ...
+def feeds() -> list[tuple[str, int, str]]: ...

@@ -1,0 +1,143 @@
+"""A feed as a training script sees it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from feedline._core import FeedCore
+from feedline._errors import BatchSizeError, FeedlineError
+
+Join = Literal["auto", "now"]
+Format = Literal["torch", "numpy", "jax"]
+Mode = Literal["cow", "readonly", "copy"]
+
+
+def attach(
+    name: str,
+    *,
+    batch_size: int | None = None,
+    drop_last: bool = False,
+    join: Join = "auto",
+    timeout_secs: float = 30.0,
+    format: Format | None = None,
+    mode: Mode = "cow",
+    reconnect_secs: float = 0.0,
+    allow_pickle: bool = False,
+) -> Feed:
+    """Attach to a running feed; use the result where the loader was.
+
+    Waits up to ``timeout_secs`` for the feed and its first batch (``FeedNotFoundError``, ``StalledError``). Costs
+    nothing and holds up nobody until the first batch is asked for. ``batch_size=None`` hands on the loader's own
+    batches.
+
+    Batches point straight into shared memory. Writing into one is allowed and private, but dear the first few times;
+    a consumer that keeps doing it gets copies. ``mode="readonly"`` spares the look for such writes, and a write then
+    crashes the process; ``mode="copy"`` copies every batch.
+
+    Where torch is in use, the result is a ``torch.utils.data.DataLoader``.
+    """
+    if reconnect_secs:
+        raise NotImplementedError("reconnect_secs is not there yet: attach again after a ServerLostError")
+    arguments = {
+        "name": _checked_name(name),
+        "batch_size": _checked_batch_size(batch_size),
+        "drop_last": bool(drop_last),
+        "join": join,
+        "timeout_secs": float(timeout_secs),
+        "format": format,
+        "mode": mode,
+        "allow_pickle": bool(allow_pickle),
+    }
+    core = FeedCore(**arguments)
+    if format == "torch" or core.yields_torch or (format is None and "torch" in sys.modules):
+        from feedline._torch import TorchFeed
+
+        return TorchFeed(arguments, core)
+    return Feed(arguments, core)
+
+
+def _checked_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"a feed's name is a str, not {name!r}")
+    return name
+
+
+def _checked_batch_size(batch_size: object) -> int | None:
+    if batch_size is None:
+        return None
+    if isinstance(batch_size, bool) or not hasattr(batch_size, "__index__"):
+        raise BatchSizeError(
+            f"batch_size={batch_size!r} is not a number of samples\n  give a positive int, or None for the loader's own"
+        )
+    size = int(batch_size.__index__())
+    if not 1 <= size < 2**40:
+        raise BatchSizeError(
+            f"batch_size={size} is not possible\n  a batch has at least one sample; None is for the loader's own batches"
+        )
+    return size
+
+
+class Feed:
+    """A cursor on a feed. Each ``iter()`` is one epoch; leaving it early gives the cursor back.
+
+    Safe to hold in a process that forks: a child that iterates attaches anew.
+    """
+
+    _core: FeedCore
+
+    def __init__(self, arguments: dict[str, Any], core: FeedCore | None = None) -> None:
+        """Made by ``attach``."""
+        self._arguments = arguments
+        self._core = core if core is not None else FeedCore(**arguments)
+
+    @property
+    def name(self) -> str:
+        """The feed's name."""
+        return str(self._arguments["name"])
+
+    def __iter__(self) -> Iterator[Any]:
+        """One epoch; nothing happens before its first batch is asked for."""
+        if self._core.closed:
+            raise FeedlineError(f'feed "{self.name}" is closed')
+        return self._core.iterate()
+
+    def __len__(self) -> int:
+        """Batches per epoch, exactly; a ``TypeError`` until that can be known, at the latest after one epoch."""
+        batches = self._core.batches_per_epoch()
+        if batches is None:
+            raise TypeError(
+                f'the length of feed "{self.name}" is not known before its first epoch has ended\n'
+                "  tell the server: samples=..."
+            )
+        return batches
+
+    @property
+    def epoch(self) -> int:
+        """The feed's epoch that is being read, or is next."""
+        return self._core.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Accepted for the sake of frameworks that call it; the server decides which epoch comes."""
+
+    def stats(self) -> dict[str, Any]:
+        """Counts of this consumer: samples, batches, time waited, leases, how batches are taken."""
+        return self._core.stats()
+
+    def close(self) -> None:
+        """Let go of the feed. Batches that are still alive keep their bytes."""
+        self._core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<feedline.Feed {self.name!r}, batch_size={self._arguments['batch_size']}, pid {os.getpid()}>"

@@ -1,0 +1,81 @@
+"""Finding again, in a consumer, the classes that a loader's batches are made of.
+
+Nothing is unpickled: a class is looked up by name and taken only if it is a record with the same fields. Where it can't be
+found, because it was defined in the server's script or inside a function, one with the same name and fields is made.
+"""
+
+import collections
+import dataclasses
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+
+def named_tuple(module: str, name: str, fields: Sequence[str]) -> type[Any]:
+    """Find or make a namedtuple class with these fields."""
+    found = _find(module, name)
+    if isinstance(found, type) and issubclass(found, tuple):
+        if tuple(getattr(found, "_fields", ())) == tuple(fields):
+            return found
+    return cast("type[Any]", collections.namedtuple(_last(name), list(fields)))  # type: ignore[misc] # noqa: PYI024
+
+
+def dataclass(module: str, name: str, fields: Sequence[str]) -> type[Any]:
+    """Find or make a dataclass with these fields."""
+    found = _find(module, name)
+    if isinstance(found, type) and dataclasses.is_dataclass(found):
+        if [field.name for field in dataclasses.fields(found)] == list(fields):
+            return found
+    return dataclasses.make_dataclass(_last(name), list(fields))
+
+
+def fill(cls: type[Any], fields: Sequence[str], values: Sequence[object]) -> object:
+    """Make a dataclass instance without running its ``__init__``, as copying does."""
+    made = object.__new__(cls)
+    for field, value in zip(fields, values, strict=True):
+        object.__setattr__(made, field, value)
+    return made
+
+
+def mapping(module: str, name: str, items: dict[Any, Any]) -> Mapping[Any, Any]:
+    """Turn a dict into the mapping that it was, or leave it a dict."""
+    found = _find(module, name)
+    if isinstance(found, type) and issubclass(found, Mapping):
+        try:
+            return cast("Mapping[Any, Any]", found(items))
+        except TypeError:
+            return items
+    return items
+
+
+def numpy_dtype(name: str) -> Any:
+    """Find NumPy's dtype of that name; bfloat16 is in a package of its own."""
+    import numpy as np
+
+    if name != "bfloat16":
+        return np.dtype(name)
+    try:
+        import ml_dtypes
+    except ImportError as error:
+        raise TypeError(
+            "NumPy itself has no bfloat16\n"
+            '  take the batch as torch tensors (format="torch"), or: pip install ml_dtypes'
+        ) from error
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _find(module: str, name: str) -> object:
+    found: object = sys.modules.get(module)
+    if found is None:
+        try:
+            found = importlib.import_module(module)
+        except Exception:  # whatever a module does when it is imported, the batch can do without it
+            return None
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found

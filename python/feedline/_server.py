@@ -1,0 +1,219 @@
+"""Serving a loader."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import weakref
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, Self
+
+from feedline._core import ServerCore, parse_size
+from feedline._core import feeds as _feeds
+from feedline._errors import FeedlineError, FeedValueError
+from feedline._loader import begin_epoch, check_loader, is_one_shot, length_of
+
+_log = logging.getLogger("feedline")
+
+
+class FeedInfo(NamedTuple):
+    """A feed that runs."""
+
+    name: str
+    pid: int
+    path: str
+
+
+def feeds() -> list[FeedInfo]:
+    """List what runs on this machine for this user."""
+    return [FeedInfo(*feed) for feed in _feeds()]
+
+
+class Server:
+    """Serves a loader from a thread of this process; a context manager.
+
+    The name is taken and consumers can attach once ``start()`` has returned. What the loader raises is raised by
+    ``wait()``, and by every consumer. Memory: the ring (8 batches, at least 16 MB, unless ``ring`` says otherwise).
+    """
+
+    def __init__(
+        self,
+        loader: Any,
+        name: str,
+        *,
+        epochs: int | None = None,
+        samples: int | None = None,
+        wait_for: int = 1,
+        ring: str | int | None = None,
+        history: float | str = 0.02,
+        history_dir: str | os.PathLike[str] | None = None,
+        replay: bool = False,
+        lag: Literal["block"] = "block",
+        stall_timeout_secs: float = 60.0,
+        linger_secs: float | None = None,
+        allow_pickle: bool = False,
+        whole_batches: bool = False,
+    ) -> None:
+        """Check the arguments; nothing runs before ``start()``."""
+        check_loader(loader)
+        if not isinstance(name, str):
+            raise TypeError(f"a feed's name is a str, not {name!r}")
+        if lag != "block":
+            raise FeedValueError(f'lag={lag!r} is not there yet: "block" is')
+        if replay or history_dir is not None:
+            raise NotImplementedError("replay and history_dir are not there yet")
+        if is_one_shot(loader):
+            if epochs is not None and epochs > 1:
+                raise FeedValueError(
+                    f"epochs={epochs} of a {type(loader).__name__}, which can be iterated only once\n"
+                    "  pass an object whose iter() starts anew, such as a DataLoader or a list"
+                )
+            epochs = 1
+        self._loader = loader
+        self._allow_pickle = allow_pickle
+        self._name = name
+        ring_bytes, ring_samples = _ring(ring)
+        self._options: dict[str, Any] = {
+            "epochs": _count("epochs", epochs, least=1),
+            "samples": _count("samples", samples, least=0),
+            "wait_for": _count("wait_for", wait_for, least=1),
+            "ring_bytes": ring_bytes,
+            "ring_samples": ring_samples,
+            "stall_timeout_secs": float(stall_timeout_secs),
+            "linger_secs": None if linger_secs is None else float(linger_secs),
+            "whole_batches": bool(whole_batches),
+        }
+        self._core: ServerCore | None = None
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._stopping = False
+
+    @property
+    def name(self) -> str:
+        """The feed's name."""
+        return self._name
+
+    def start(self) -> Self:
+        """Take the name and begin to load, in a thread; return as soon as consumers can attach."""
+        self._bind()
+        _running.add(self)
+        self._thread = threading.Thread(target=self._serve_quietly, name=f"feedline-{self._name}", daemon=True)
+        self._thread.start()
+        return self
+
+    def wait(self, timeout_secs: float | None = None) -> bool:
+        """Wait until the epochs are done and read, or the server was stopped; raise what the loader raised.
+
+        False if the time was over first.
+        """
+        if self._thread is None:
+            raise FeedlineError(f'the server of feed "{self._name}" was not started')
+        self._thread.join(timeout_secs)
+        if self._thread.is_alive():
+            return False
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        return True
+
+    def stop(self) -> None:
+        """End the feed: consumers get a ``ServerLostError``, and the name is free when this returns."""
+        self._stopping = True
+        if self._core is not None:
+            self._core.stop(f"its server (pid {os.getpid()}) was told to stop")
+        if self._thread is not None and self._thread is not threading.current_thread():
+            # A loader that hangs in its next batch can't be interrupted; the feed has ended all the same.
+            self._thread.join(5.0)
+
+    def stats(self) -> dict[str, Any]:
+        """How things stand: what was published, the ring, and every consumer."""
+        if self._core is None:
+            raise FeedlineError(f'the server of feed "{self._name}" was not started')
+        return self._core.stats()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        if kind is None and self._error is not None:
+            failure, self._error = self._error, None
+            raise failure
+
+    def _bind(self) -> ServerCore:
+        if self._core is not None:
+            raise FeedlineError(f'the server of feed "{self._name}" was started already')
+        self._core = ServerCore(self._name, **self._options)
+        return self._core
+
+    def _run(self, core: ServerCore) -> None:
+        samples, batches = length_of(self._loader)
+        begin = begin_epoch(self._loader)
+        core.run(self._loader, begin, samples=samples, batches=batches, allow_pickle=self._allow_pickle)
+
+    def _serve_quietly(self) -> None:
+        assert self._core is not None
+        try:
+            self._run(self._core)
+        except BaseException as error:  # it is raised again by wait()
+            self._error = error
+            if not self._stopping:
+                _log.error('feed "%s" failed: %s', self._name, error)
+        finally:
+            _running.discard(self)
+
+
+def serve(loader: Any, name: str, **options: Any) -> None:
+    """Serve a loader from this thread until its epochs are done and read; takes what ``Server`` takes.
+
+    Ctrl-C ends it, and consumers learn of it.
+    """
+    server = Server(loader, name, **options)
+    core = server._bind()
+    _running.add(server)
+    try:
+        server._run(core)
+    finally:
+        _running.discard(server)
+        core.stop(f"its server (pid {os.getpid()}) ended")
+
+
+_running: weakref.WeakSet[Server] = weakref.WeakSet()
+
+
+def _stop_all() -> None:
+    for server in list(_running):
+        server.stop()
+
+
+# A thread that still runs Python code when the interpreter goes would hang or crash it.
+atexit.register(_stop_all)
+
+
+def _ring(ring: object) -> tuple[int | None, int | None]:
+    if ring is None:
+        return None, None
+    if isinstance(ring, str):
+        size = parse_size(ring)
+        if size is None:
+            raise FeedValueError(f'ring="{ring}" is not a size\n  write "512MB", "2GiB", or a number of samples')
+        return size, None
+    return None, _count("ring", ring, least=1)
+
+
+def _count(what: str, value: object, *, least: int) -> int | None:
+    if value is None and what in ("epochs", "samples"):
+        return None
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise FeedValueError(f"{what}={value!r} is not a whole number")
+    count = int(value.__index__())
+    if count < least:
+        raise FeedValueError(f"{what}={count} is too small: it is at least {least}")
+    return count
+
+
+__all__ = ["FeedInfo", "Server", "feeds", "serve"]

@@ -1,0 +1,144 @@
+"""The order of events: make the data, run a loader in each job, run one feed for all, show both."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .screen import Progress, table
+
+if TYPE_CHECKING:
+    from .half import Half
+
+NEEDS = {"torch": "torch", "PIL": "pillow"}
+LOADER_EACH, ONE_FEED = "a loader each", "one feed"
+WHAT_CHANGED = """\
+What changed in each job:
+  - batches = DataLoader(dataset, batch_size=64, shuffle=True, num_workers=2)
+  + batches = feedline.attach("demo", batch_size=64)
+and, once, in a process of its own:
+  + feedline.serve(DataLoader(dataset, ...), "demo")
+
+Loading is the bottleneck here, as it is for a GPU that waits for its CPU. Where it isn't,
+expect the CPU time and the memory to fall, not the speed to rise."""
+# For the bar only.
+EXPECTED_IMAGES_PER_SEC = 120.0
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m feedline.demo",
+        description="Training jobs with a JPEG-decoding loader each, then the same on one feed.",
+    )
+    parser.add_argument("--jobs", type=int, default=4, help="training jobs at once (default: 4)")
+    parser.add_argument(
+        "--seconds", type=float, default=15.0, help="measured time of each half (default: 15)"
+    )
+    parser.add_argument("--images", type=int, default=1024, help="JPEGs to make (default: 1024)")
+    options = parser.parse_args(argv)
+    for name in ("jobs", "seconds", "images"):
+        if getattr(options, name) <= 0:
+            parser.error(f"--{name} must be more than 0")
+    return options
+
+
+def run(options: argparse.Namespace, folder: Path) -> tuple[Half, Half]:
+    # Not at the top: these need torch and Pillow, and `main` says so better than an ImportError.
+    from .half import loader_each, one_feed, stages
+    from .images import make_images
+
+    jobs, secs = options.jobs, options.seconds
+    making = f"making {options.images:,} JPEGs"
+    progress = Progress(
+        {making: options.images / EXPECTED_IMAGES_PER_SEC}
+        | stages(LOADER_EACH, secs)
+        | stages(ONE_FEED, secs)
+    )
+    try:
+        progress.enter(making)
+        for made in make_images(folder, options.images):
+            progress.show(made / options.images)
+        return (
+            loader_each(LOADER_EACH, jobs, secs, folder, progress),
+            one_feed(ONE_FEED, jobs, secs, folder, progress),
+        )
+    finally:
+        progress.clear()
+
+
+def comparison(alone: Half, shared: Half) -> str:
+    """The table. A ratio above 1 is a gain in every row."""
+    rows: list[tuple[str, ...]] = [("", LOADER_EACH, ONE_FEED, "ratio", "")]
+
+    def gain(title: str, before: float, after: float) -> None:
+        rates = (f"{rate:,.0f} samples/s" for rate in (before, after))
+        rows.append((title, *rates, f"{after / before:.1f}x", ""))
+
+    def cost(title: str, form: str, before: float, after: float) -> None:
+        values = form.format(before), form.format(after)
+        rows.append((title, *values, f"{before / after:.1f}x", "less"))
+
+    for number, (before, after) in enumerate(zip(alone.jobs, shared.jobs, strict=True), 1):
+        gain(f"job {number}, batch size {before.batch_size}", before.rate, after.rate)
+    gain("each job, on average", alone.rate, shared.rate)
+    rows.append(())
+    cpu_secs = alone.cpu_secs_per_1000, shared.cpu_secs_per_1000
+    cost("CPU-seconds per 1,000 samples", "{:.2f}", *cpu_secs)
+    megabytes = alone.memory_bytes / 1e6, shared.memory_bytes / 1e6
+    cost("memory of all processes", "{:,.0f} MB", *megabytes)
+    cost("processes", "{}", alone.processes, shared.processes)
+    rows.append(("training loss reached", f"{alone.loss:.2f}", f"{shared.loss:.2f}", "", ""))
+    return table(rows)
+
+
+def exactness(shared: Half, images: int) -> str:
+    wrong = [str(number) for number, job in enumerate(shared.jobs, 1) if not job.exact]
+    if wrong:
+        return f"WRONG: on the feed, samples were lost or came twice in job {', '.join(wrong)}"
+    epochs = sum(job.epochs for job in shared.jobs)
+    return (
+        f"Checked: on the feed, each job got each of the {images:,} images exactly once per epoch\n"
+        f"({epochs} whole epochs in all), at its own batch size, from one decode."
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = parse(argv)
+    missing = [package for module, package in NEEDS.items() if not importlib.util.find_spec(module)]
+    if missing:
+        print(f"the demo needs {' and '.join(missing)}", file=sys.stderr)
+        print(f"  {sys.executable} -m pip install {' '.join(missing)}", file=sys.stderr)
+        return 1
+    from .fleet import ChildFailedError
+
+    # A plain `kill` unwinds like Ctrl-C, so that the children and the folder go too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    cores = len(os.sched_getaffinity(0))
+    print(f"Training jobs: {options.jobs}, on {options.images:,} JPEGs, with {cores} CPU cores.")
+    print("First each has a DataLoader of its own, then all are on one feed.", flush=True)
+    try:
+        with tempfile.TemporaryDirectory(prefix="feedline-demo-") as folder:
+            alone, shared = run(options, Path(folder))
+    except KeyboardInterrupt:
+        print("stopped: all jobs ended, nothing left behind", file=sys.stderr)
+        return 130
+    except ChildFailedError as error:
+        print(f"the demo failed: {error}", file=sys.stderr)
+        return 1
+    print()
+    print(comparison(alone, shared))
+    print()
+    print(exactness(shared, options.images))
+    print()
+    print(WHAT_CHANGED)
+    return 0 if all(job.exact for job in shared.jobs) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""The demo's child processes: started, listened to, and ended without a trace.
+
+Each child leads a process group of its own, which its loader's workers inherit. So a Ctrl-C at the
+terminal reaches only the demo, which ends all of them at once, and `measure` can find them all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import Any
+
+END_TIMEOUT_SECS = 10.0
+
+
+class ChildFailedError(Exception):
+    """A child ended before it was told to; the message has the end of what it wrote."""
+
+
+class Child:
+    """One process, what it has reported, and where its complaints go."""
+
+    def __init__(self, module: str, *args: object, env: dict[str, str]) -> None:
+        self.module = module
+        self.steps: list[tuple[float, int]] = []
+        self.result: dict[str, Any] | None = None
+        self._complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in `kill`
+        self._unread = b""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", module, *map(str, args)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._complaints,
+            env=env,
+            process_group=0,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def output_fd(self) -> int:
+        assert self.process.stdout is not None
+        return self.process.stdout.fileno()
+
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def read(self) -> bool:
+        """Take in what the child has reported, once its output is readable; False at its end."""
+        chunk = os.read(self.output_fd(), 65536)
+        *lines, self._unread = (self._unread + chunk).split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            if "at" in message:
+                self.steps.append((message["at"], message["samples"]))
+            else:
+                self.result = message
+        return bool(chunk)
+
+    def rate(self, start: float, end: float) -> float:
+        """Samples per second between the first and the last step in the window."""
+        steps = [step for step in self.steps if start <= step[0] <= end]
+        if len(steps) < 2:
+            return 0.0
+        (first_at, first), (last_at, last) = steps[0], steps[-1]
+        return (last - first) / (last_at - first_at)
+
+    def tell_to_end(self) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self._complaints):
+            if pipe is not None:
+                pipe.close()
+
+    def failure(self, what: str) -> ChildFailedError:
+        self._complaints.seek(0)
+        tail = self._complaints.read().rstrip().splitlines()[-15:]
+        return ChildFailedError("\n".join([f"{self.module} (pid {self.pid}) {what}", *tail]))
+
+
+class Fleet:
+    """All the children of one half. Leaving the ``with`` block ends them, however it is left."""
+
+    def __init__(self, folder: Path) -> None:
+        self.children: list[Child] = []
+        self._selector = selectors.DefaultSelector()
+        # A killed loader leaves its sockets' folder behind: better in ours, which will be removed.
+        places = {"FEEDLINE_DIR": str(folder / "feeds"), "TMPDIR": str(folder)}
+        self._env = {**os.environ, **places}
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for child in self.children:
+            child.kill()
+        self._selector.close()
+
+    @property
+    def groups(self) -> set[int]:
+        return {child.pid for child in self.children}
+
+    def start(self, module: str, *args: object) -> Child:
+        child = Child(f"feedline.demo.{module}", *args, env=self._env)
+        self.children.append(child)
+        self._selector.register(child.output_fd(), selectors.EVENT_READ, child)
+        return child
+
+    def listen(self, secs: float) -> None:
+        """Take in reports for `secs`; a child that ends meanwhile is an error."""
+        self._take_reports(monotonic() + secs)
+        for child in self.children:
+            if child.ended():
+                raise child.failure(f"ended with status {child.process.returncode}")
+
+    def _take_reports(self, until: float) -> None:
+        while (left := until - monotonic()) > 0:
+            for key, _ in self._selector.select(left):
+                if not key.data.read():
+                    self._selector.unregister(key.fd)
+
+    def end(self, children: list[Child]) -> None:
+        """Tell `children` to end, and take in their results."""
+        for child in children:
+            child.tell_to_end()
+        deadline = monotonic() + END_TIMEOUT_SECS
+        while monotonic() < deadline and not all(child.ended() for child in children):
+            self._take_reports(monotonic() + 0.05)
+        # What a child wrote last may still be in its pipe.
+        self._take_reports(monotonic() + 0.05)
