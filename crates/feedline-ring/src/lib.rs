@@ -1,4 +1,3 @@
-#![cfg_attr(not(loom), allow(unsafe_code))]
 //! The memory under a feed: mirrored rings in sealed memfds, leases, and wake-ups without locks.
 //!
 //! ```text
@@ -12,6 +11,7 @@
 //!
 //! This crate is the home of `unsafe`; what it exports is safe to call. It knows bytes, lanes and positions, not
 //! schemas, epochs' meaning or sockets' messages: those are `feedline-core`'s.
+#![allow(unsafe_code)]
 
 pub mod log;
 pub mod positions;

@@ -123,8 +123,11 @@ impl Link {
         }
     }
 
-    /// What the server said since, or that it is gone.
+    /// What the server said since, or, once, that it is gone.
     pub fn news(&mut self) -> Option<News> {
+        if !self.open {
+            return None;
+        }
         match self.channel.receive::<Reply>() {
             Ok(Some((reply, fds))) => {
                 if let Reply::Failed(failure) = &reply {
@@ -141,8 +144,11 @@ impl Link {
         }
     }
 
-    /// Waits for news for at most a tenth of a second.
+    /// Waits for news for at most a tenth of a second. From a server that is gone there is only that to hear.
     pub fn wait_news(&mut self, check: Check<'_>) -> Result<Option<News>, Error> {
+        if !self.open {
+            return Ok(Some(News::Lost));
+        }
         if let Some(news) = self.news() {
             return Ok(Some(news));
         }

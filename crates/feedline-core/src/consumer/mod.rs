@@ -443,10 +443,12 @@ impl Consumer {
     }
 
     fn why_over(&mut self, over: u32) -> Error {
+        if over == state::ENDED {
+            return Error::Ended { name: self.config.name.clone(), epochs: self.epoch };
+        }
         let failure = self.link.failure();
         let (name, pid) = (&self.config.name, self.link.server_pid());
         match (over, failure) {
-            (state::ENDED, _) => Error::Ended { name: name.clone(), epochs: self.epoch },
             (state::FAILED, Some(failure)) => Error::Failed(failure),
             (_, Some(failure)) => Error::ServerLost(format!("feed {name:?} (pid {pid}) was stopped: {}", failure.message)),
             _ => self.link.lost_error(name),
