@@ -95,7 +95,9 @@ fn consume(batch_size: u64) -> Result<(), Box<dyn std::error::Error>> {
         }
         assert_eq!(expected, SAMPLES);
         assert_eq!(consumer.batches_per_epoch(), Some(batches));
-        println!("batches of {batch_size:>3}, epoch {epoch}: {expected} samples in {batches} batches, each exactly once");
+        println!(
+            "batches of {batch_size:>3}, epoch {epoch}: {expected} samples in {batches} batches, each exactly once"
+        );
     }
     Ok(())
 }

@@ -92,7 +92,12 @@ pub struct Received {
 #[expect(missing_docs, reason = "the same as in `Leaf`")]
 pub enum Value {
     /// A tensor or an array, in place.
-    Array { kind: ArrayKind, dtype: DType, shape: Vec<u64>, window: Window },
+    Array {
+        kind: ArrayKind,
+        dtype: DType,
+        shape: Vec<u64>,
+        window: Window,
+    },
     Nothing,
     Bool(bool),
     Int(i64),

@@ -31,7 +31,9 @@ pub enum FailureKind {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Nobody serves this name.
-    #[error("no feed named {name:?} (waited {waited_secs:.0} s)\n  running now: {running}\n  start it with: feedline.serve(loader, {name:?})")]
+    #[error(
+        "no feed named {name:?} (waited {waited_secs:.0} s)\n  running now: {running}\n  start it with: feedline.serve(loader, {name:?})"
+    )]
     NotFound {
         /// The name asked for.
         name: String,
@@ -44,7 +46,9 @@ pub enum Error {
     #[error("{0}")]
     BadName(String),
     /// The name is in use.
-    #[error("a feed named {name:?} is running already (pid {pid})\n  attach to it with: feedline.attach({name:?}), or choose another name")]
+    #[error(
+        "a feed named {name:?} is running already (pid {pid})\n  attach to it with: feedline.attach({name:?}), or choose another name"
+    )]
     NameTaken {
         /// The name.
         name: String,

@@ -134,7 +134,8 @@ impl HeldName {
                 }
             }
             // The one before us removes the file while it holds the lock: is what we locked still the file of that name?
-            let same = fs::metadata(&lock_path).is_ok_and(|now| lock.metadata().is_ok_and(|held| held.ino() == now.ino()));
+            let same =
+                fs::metadata(&lock_path).is_ok_and(|now| lock.metadata().is_ok_and(|held| held.ino() == now.ino()));
             if same {
                 let _ = fs::remove_file(&path);
                 ours.insert(path.clone());
@@ -162,13 +163,7 @@ impl Drop for HeldName {
 }
 
 fn holder(lock: &File) -> Option<u32> {
-    let query = Flock {
-        start: 0,
-        length: 0,
-        pid: None,
-        typ: FlockType::WriteLock,
-        offset_type: FlockOffsetType::Set,
-    };
+    let query = Flock { start: 0, length: 0, pid: None, typ: FlockType::WriteLock, offset_type: FlockOffsetType::Set };
     let held = fcntl_getlk(lock, &query).ok()??;
     // 0: held by a process of another pid namespace.
     Some(held.pid.map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs()))

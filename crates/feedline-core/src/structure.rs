@@ -125,7 +125,16 @@ mod tests {
 
     fn nested() -> Structure {
         let keys = vec![Key::Str("image".into()), Key::Int(3)];
-        Structure(vec![Node::Tuple(3), Node::Dict(keys), Node::Leaf, Node::List(2), Node::Leaf, Node::Leaf, Node::Leaf, Node::Tuple(0)])
+        Structure(vec![
+            Node::Tuple(3),
+            Node::Dict(keys),
+            Node::Leaf,
+            Node::List(2),
+            Node::Leaf,
+            Node::Leaf,
+            Node::Leaf,
+            Node::Tuple(0),
+        ])
     }
 
     #[test]

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use feedline_ring::log::Entry;
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -164,7 +164,14 @@ struct Frame {
 impl Channel {
     /// The server's end: takes small messages and no descriptors.
     pub fn for_server(socket: OwnedFd) -> Self {
-        Self { socket, inbox: Vec::new(), fds: VecDeque::new(), outbox: VecDeque::new(), max_in: MAX_REQUEST, accepts_fds: false }
+        Self {
+            socket,
+            inbox: Vec::new(),
+            fds: VecDeque::new(),
+            outbox: VecDeque::new(),
+            max_in: MAX_REQUEST,
+            accepts_fds: false,
+        }
     }
 
     /// A consumer's end.
@@ -219,11 +226,8 @@ impl Channel {
             }
             let mut piece = [0_u8; 16 << 10];
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-            let mut control = if self.accepts_fds {
-                RecvAncillaryBuffer::new(&mut space)
-            } else {
-                RecvAncillaryBuffer::default()
-            };
+            let mut control =
+                if self.accepts_fds { RecvAncillaryBuffer::new(&mut space) } else { RecvAncillaryBuffer::default() };
             let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
             let received = match recvmsg(&self.socket, &mut [IoSliceMut::new(&mut piece)], &mut control, flags) {
                 Ok(received) => received,

@@ -30,9 +30,13 @@ pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
         Error::Memory(_) => "FeedMemoryError",
         Error::Interrupted => {
             // The hook has left the real exception behind; without one there was nothing to report.
-            return INTERRUPT.with(std::cell::RefCell::take).unwrap_or_else(|| raise(py, "FeedlineError", error.to_string()));
+            return INTERRUPT
+                .with(std::cell::RefCell::take)
+                .unwrap_or_else(|| raise(py, "FeedlineError", error.to_string()));
         }
-        Error::NameTaken { .. } | Error::Folder { .. } | Error::Protocol(_) | Error::Ring(_) | Error::Io { .. } => "FeedlineError",
+        Error::NameTaken { .. } | Error::Folder { .. } | Error::Protocol(_) | Error::Ring(_) | Error::Io { .. } => {
+            "FeedlineError"
+        }
     };
     raise(py, name, error.to_string())
 }

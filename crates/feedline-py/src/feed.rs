@@ -61,7 +61,12 @@ impl FeedCore {
     fn retire(&self, stats: &ConsumerStats) {
         let mut state = self.lock();
         state.before.add(stats);
-        state.stats = ConsumerStats { epoch: stats.epoch, mode: stats.mode, server_pid: stats.server_pid, ..ConsumerStats::default() };
+        state.stats = ConsumerStats {
+            epoch: stats.epoch,
+            mode: stats.mode,
+            server_pid: stats.server_pid,
+            ..ConsumerStats::default()
+        };
     }
 
     fn put_back(&self, consumer: Consumer) {
@@ -102,7 +107,9 @@ impl FeedCore {
             "copy" => Mode::Copy,
             "readonly" => Mode::ReadOnly,
             other => {
-                return Err(PyValueError::new_err(format!("mode={other:?} is not one of \"cow\", \"readonly\", \"copy\"")));
+                return Err(PyValueError::new_err(format!(
+                    "mode={other:?} is not one of \"cow\", \"readonly\", \"copy\""
+                )));
             }
         };
         let timeout = Duration::try_from_secs_f64(timeout_secs)

@@ -91,9 +91,8 @@ fn types(py: Python<'_>) -> PyResult<&'static Types> {
     static TYPES: PyOnceLock<Types> = PyOnceLock::new();
     TYPES.get_or_try_init(py, || {
         let numpy = py.import("numpy").ok();
-        let get = |name: &str| -> Option<Py<PyType>> {
-            Some(numpy.as_ref()?.getattr(name).ok()?.cast_into().ok()?.unbind())
-        };
+        let get =
+            |name: &str| -> Option<Py<PyType>> { Some(numpy.as_ref()?.getattr(name).ok()?.cast_into().ok()?.unbind()) };
         Ok(Types { ndarray: get("ndarray"), generic: get("generic") })
     })
 }
@@ -129,7 +128,9 @@ impl Walk {
             }
             let fields = object.getattr_opt(intern!(py, "_fields"))?;
             return match fields {
-                Some(fields) => self.children(Node::NamedTuple(class(object)?, fields.extract()?), tuple.iter().map(Ok)),
+                Some(fields) => {
+                    self.children(Node::NamedTuple(class(object)?, fields.extract()?), tuple.iter().map(Ok))
+                }
                 None => self.children(Node::Tuple(tuple.len() as u32), tuple.iter().map(Ok)),
             };
         }
@@ -171,7 +172,8 @@ impl Walk {
         } else if let Some(fields) = object.getattr_opt(intern!(py, "__dataclass_fields__"))?
             && !object.is_instance_of::<PyType>()
         {
-            let names: Vec<String> = fields.call_method0("keys")?.try_iter()?.map(|name| name?.extract()).collect::<PyResult<_>>()?;
+            let names: Vec<String> =
+                fields.call_method0("keys")?.try_iter()?.map(|name| name?.extract()).collect::<PyResult<_>>()?;
             let values: Vec<_> = names.iter().map(|name| object.getattr(name.as_str())).collect();
             return self.children(Node::Dataclass(class(object)?, names), values.into_iter());
         } else if let Ok(mapping) = object.cast::<PyMapping>() {
@@ -187,7 +189,11 @@ impl Walk {
         Ok(())
     }
 
-    fn children<'py>(&mut self, node: Node, children: impl Iterator<Item = PyResult<Bound<'py, PyAny>>>) -> Result<(), Refusal> {
+    fn children<'py>(
+        &mut self,
+        node: Node,
+        children: impl Iterator<Item = PyResult<Bound<'py, PyAny>>>,
+    ) -> Result<(), Refusal> {
         self.flat.structure.0.push(node);
         if self.depth >= MAX_DEPTH {
             return Err(Refusal::Unsupported(format!("a batch is nested more than {MAX_DEPTH} levels deep")));
@@ -211,7 +217,10 @@ impl Walk {
                 return Ok(Key::Str(text));
             }
             key.extract::<i64>().map(Key::Int).map_err(|_| {
-                Refusal::Unsupported(format!("a dict in the batch has a key of type {}; use str or int", type_name(&key)))
+                Refusal::Unsupported(format!(
+                    "a dict in the batch has a key of type {}; use str or int",
+                    type_name(&key)
+                ))
             })
         })
         .collect()
@@ -317,8 +326,11 @@ fn class(object: &Bound<'_, PyAny>) -> PyResult<Class> {
 }
 
 fn type_name(object: &Bound<'_, PyAny>) -> String {
-    class(object).map_or_else(|_| "?".into(), |class| match class.module.as_str() {
-        "builtins" => class.name,
-        module => format!("{module}.{}", class.name),
-    })
+    class(object).map_or_else(
+        |_| "?".into(),
+        |class| match class.module.as_str() {
+            "builtins" => class.name,
+            module => format!("{module}.{}", class.name),
+        },
+    )
 }

@@ -93,7 +93,13 @@ impl Rebuilder {
         })
     }
 
-    fn class<'py>(&mut self, py: Python<'py>, finder: &str, class: &Class, fields: &[String]) -> PyResult<Bound<'py, PyAny>> {
+    fn class<'py>(
+        &mut self,
+        py: Python<'py>,
+        finder: &str,
+        class: &Class,
+        fields: &[String],
+    ) -> PyResult<Bound<'py, PyAny>> {
         let key = (class.clone(), fields.to_vec());
         if let Some(found) = self.classes.get(&key) {
             return Ok(found.bind(py).clone());
@@ -118,7 +124,10 @@ impl Rebuilder {
                 if !self.allow_pickle {
                     let message = "this feed carries pickled objects, which can run any code\n  if you trust its server, \
                                    attach with allow_pickle=True";
-                    return Err(PyErr::from_type(py.import("feedline._errors")?.getattr("SchemaError")?.cast_into()?, (message,)));
+                    return Err(PyErr::from_type(
+                        py.import("feedline._errors")?.getattr("SchemaError")?.cast_into()?,
+                        (message,),
+                    ));
                 }
                 py.import("pickle")?.call_method1("loads", (PyBytes::new(py, window.bytes()),))?
             }

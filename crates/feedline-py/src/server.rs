@@ -51,7 +51,8 @@ impl ServerCore {
         whole_batches: bool,
     ) -> PyResult<Self> {
         let secs = |what: &str, secs: f64| {
-            Duration::try_from_secs_f64(secs).map_err(|_| PyValueError::new_err(format!("{what}={secs} is not a time to wait")))
+            Duration::try_from_secs_f64(secs)
+                .map_err(|_| PyValueError::new_err(format!("{what}={secs} is not a time to wait")))
         };
         let options = Options {
             epochs,
@@ -80,10 +81,12 @@ impl ServerCore {
         allow_pickle: bool,
     ) -> PyResult<()> {
         let length = Length { samples, batches };
-        let mut source = PySource { loader, begin, length, allow_pickle, batches: None, flat: Flat::default(), raised: None };
+        let mut source =
+            PySource { loader, begin, length, allow_pickle, batches: None, flat: Flat::default(), raised: None };
         let outcome = py.detach(|| {
             self.server.run(&mut source, &mut || {
-                check_signals().map_err(|_| Failure { kind: FailureKind::Stopped, message: "it was interrupted".into() })
+                check_signals()
+                    .map_err(|_| Failure { kind: FailureKind::Stopped, message: "it was interrupted".into() })
             })
         });
         let Err(broken) = outcome else { return Ok(()) };

@@ -242,7 +242,8 @@ pub fn describe_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<Result<Described
         return Ok(Err(Unfit::Strided));
     }
     let shape: Vec<u64> = shape.iter().map(|&dim| dim.unsigned_abs()).collect();
-    let len = feedline_core::schema::len_bytes(dtype, &shape).ok_or_else(|| PyTypeError::new_err("a tensor too large"))?;
+    let len =
+        feedline_core::schema::len_bytes(dtype, &shape).ok_or_else(|| PyTypeError::new_err("a tensor too large"))?;
     let start = tensor.data.cast::<u8>().wrapping_add(tensor.byte_offset as usize);
     let data = Borrowed::new(start, len as usize, capsule.clone().into_any().unbind());
     Ok(Ok(Described { dtype, shape, data }))
@@ -256,7 +257,8 @@ pub fn describe_array(array: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Result
         return Ok(Err(Unfit::Strided));
     }
     let (address, _readonly): (usize, bool) = interface.get_item("data")?.extract()?;
-    let len = feedline_core::schema::len_bytes(dtype, &shape).ok_or_else(|| PyTypeError::new_err("an array too large"))?;
+    let len =
+        feedline_core::schema::len_bytes(dtype, &shape).ok_or_else(|| PyTypeError::new_err("an array too large"))?;
     let start = std::ptr::with_exposed_provenance_mut(address);
     let data = Borrowed::new(start, len as usize, array.clone().unbind());
     Ok(Ok(Described { dtype, shape, data }))

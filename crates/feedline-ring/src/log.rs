@@ -279,7 +279,9 @@ impl Log {
 
     /// Whether the epoch that is being written is of use to nobody: all who are here wait for the next.
     pub fn is_abandoned(&self) -> bool {
-        self.writing && !self.cursors.is_empty() && self.cursors.values().all(|cursor| cursor.epoch > self.epoch())
+        self.writing
+            && !self.cursors.is_empty()
+            && self.cursors.values().all(|cursor| cursor.epoch > self.epoch())
             && self.cursors.values().all(|cursor| cursor.released.is_none())
     }
 

@@ -2,8 +2,10 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate};
 use rustix::fs::memfd_create;
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
+};
 
 use crate::RingError;
 
@@ -17,7 +19,9 @@ pub struct Memfd {
 }
 
 impl Memfd {
-    /// Allocates all of the memory now: what can't be had is an error here, never a SIGBUS later.
+    /// Allocates all of the memory now, so that no later write can fail.
+    ///
+    /// The kernel kills somebody rather than refuse: look how much memory is left before you ask.
     pub fn create(name: &'static str, len_bytes: u64) -> Result<Self, RingError> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memfd_create(name, flags).map_err(RingError::os("creating shared memory"))?;

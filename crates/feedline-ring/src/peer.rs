@@ -42,9 +42,7 @@ fn peer_pidfd(socket: impl AsFd) -> Option<OwnedFd> {
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
     let raw = socket.as_fd().as_raw_fd();
     // SAFETY: both out-pointers are to live locals, and `len` is the size of the first.
-    let result = unsafe {
-        libc::getsockopt(raw, libc::SOL_SOCKET, SO_PEERPIDFD, (&raw mut fd).cast(), &raw mut len)
-    };
+    let result = unsafe { libc::getsockopt(raw, libc::SOL_SOCKET, SO_PEERPIDFD, (&raw mut fd).cast(), &raw mut len) };
     if result != 0 || fd < 0 {
         return None;
     }

@@ -42,7 +42,8 @@ pub(super) struct Link {
 /// Connects, without a handshake. `None` if nobody is there.
 pub(crate) fn connect_to(path: &std::path::Path) -> Result<Option<(Channel, Peer)>, Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(Error::io("making a socket"))?;
+    let socket =
+        socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(Error::io("making a socket"))?;
     let address = SocketAddrUnix::new(path).map_err(Error::io("naming a socket"))?;
     match connect(&socket, &address) {
         Ok(()) => {}
@@ -86,7 +87,13 @@ impl Link {
     }
 
     /// `None` if the server went away meanwhile: another may come.
-    fn await_welcome(&mut self, name: &str, began: Instant, timeout: Duration, check: Check<'_>) -> Result<Option<Welcome>, Error> {
+    fn await_welcome(
+        &mut self,
+        name: &str,
+        began: Instant,
+        timeout: Duration,
+        check: Check<'_>,
+    ) -> Result<Option<Welcome>, Error> {
         loop {
             match self.wait_news(check)? {
                 Some(News::Reply(Reply::Welcome { ring }, fds)) => return unpack(ring, fds).map(Some),

@@ -241,7 +241,9 @@ impl Consumer {
     /// The next batch, or `None` at an epoch's end; the call after that begins the next epoch.
     pub fn next(&mut self, check: Check<'_>) -> Result<Option<Received>, Error> {
         if !self.is_here() {
-            return Err(Error::Invalid("this iterator belongs to the parent process; iterate the feed anew in the child".into()));
+            return Err(Error::Invalid(
+                "this iterator belongs to the parent process; iterate the feed anew in the child".into(),
+            ));
         }
         if self.looked.elapsed() >= SLICE {
             self.glance()?;
@@ -298,7 +300,10 @@ impl Consumer {
             }
             if !told && began.elapsed() > Duration::from_secs(30) {
                 told = true;
-                tracing::warn!("feed {:?} waits for more consumers (wait_for) before it hands out its first sample", self.config.name);
+                tracing::warn!(
+                    "feed {:?} waits for more consumers (wait_for) before it hands out its first sample",
+                    self.config.name
+                );
             }
         }
     }
@@ -417,7 +422,11 @@ impl Consumer {
             News::Reply(..) => Ok(()),
             // A server that is over has told us so in the head page, and what it published stays readable.
             News::Lost if matches!(self.head.state(), state::ENDED | state::FAILED) => {
-                if self.joined { Ok(()) } else { Err(self.why_over(self.head.state())) }
+                if self.joined {
+                    Ok(())
+                } else {
+                    Err(self.why_over(self.head.state()))
+                }
             }
             News::Lost if self.head.state() == state::STOPPED => Err(self.why_over(state::STOPPED)),
             News::Lost => Err(self.link.lost_error(name)),
@@ -431,7 +440,10 @@ impl Consumer {
             match self.link.wait_news(&mut || Ok(()))? {
                 Some(news) => self.hear(news)?,
                 None if began.elapsed() > Duration::from_secs(10) => {
-                    return Err(Error::ServerLost(format!("feed {:?} announced a new ring and did not send it", self.config.name)));
+                    return Err(Error::ServerLost(format!(
+                        "feed {:?} announced a new ring and did not send it",
+                        self.config.name
+                    )));
                 }
                 None => {}
             }
@@ -450,7 +462,9 @@ impl Consumer {
         let (name, pid) = (&self.config.name, self.link.server_pid());
         match (over, failure) {
             (state::FAILED, Some(failure)) => Error::Failed(failure),
-            (_, Some(failure)) => Error::ServerLost(format!("feed {name:?} (pid {pid}) was stopped: {}", failure.message)),
+            (_, Some(failure)) => {
+                Error::ServerLost(format!("feed {name:?} (pid {pid}) was stopped: {}", failure.message))
+            }
             _ => self.link.lost_error(name),
         }
     }

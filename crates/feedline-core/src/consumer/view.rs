@@ -52,7 +52,9 @@ impl View {
         let (memfd, shared, current) = open(&info, memory, mode)?;
         let pages = PrivatePages::open();
         let mode = if mode == Mode::Cow && pages.is_none() {
-            tracing::warn!("this kernel does not show a process its own pages (/proc/self/pagemap): batches are copied");
+            tracing::warn!(
+                "this kernel does not show a process its own pages (/proc/self/pagemap): batches are copied"
+            );
             Mode::Copy
         } else {
             mode
@@ -149,7 +151,14 @@ impl View {
     }
 
     /// Cuts out the samples from `first` to `end`, which are published and at our cursor.
-    pub fn take(&mut self, table: &Arc<LeaseTable>, first: u64, end: u64, epoch: u64, name: &str) -> Result<Received, Error> {
+    pub fn take(
+        &mut self,
+        table: &Arc<LeaseTable>,
+        first: u64,
+        end: u64,
+        epoch: u64,
+        name: &str,
+    ) -> Result<Received, Error> {
         let ranges = self.ranges(first, end)?;
         self.watch_for_writes(name);
         let stale = |view: &Self| {

@@ -12,9 +12,7 @@ use std::time::{Duration, Instant};
 use feedline_ring::peer::Peer;
 use feedline_ring::{CursorHandle, Doorbell};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
-};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
 
 use super::members::Member;
 use super::{Phase, Shared, Since, State, shape, stats};
@@ -33,13 +31,15 @@ const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 /// Binds the socket and starts the thread. It holds the name until it ends.
 pub(super) fn start(shared: Arc<Shared>, held: HeldName) -> Result<JoinHandle<()>, Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(Error::io("making a socket"))?;
+    let listener =
+        socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(Error::io("making a socket"))?;
     let address = SocketAddrUnix::new(held.path()).map_err(Error::io("naming a socket"))?;
     let folder = |errno: rustix::io::Errno| Error::Folder { path: crate::names::folder(), why: errno.to_string() };
     bind(&listener, &address).map_err(folder)?;
     listen(&listener, 128).map_err(Error::io("listening"))?;
     let run = move || {
-        let mut control = Control { shared, listener, _held: held, links: BTreeMap::new(), next_id: 0, alone_since: None };
+        let mut control =
+            Control { shared, listener, _held: held, links: BTreeMap::new(), next_id: 0, alone_since: None };
         control.run();
     };
     std::thread::Builder::new()
@@ -170,7 +170,8 @@ impl Control {
                         return Err(WireError::Malformed("an unexpected hello"));
                     }
                     if version != VERSION {
-                        let why = format!("the server speaks version {VERSION} of the protocol, this consumer {version}");
+                        let why =
+                            format!("the server speaks version {VERSION} of the protocol, this consumer {version}");
                         link.channel.send(&Reply::Refused { why, batch_size: false }, vec![])?;
                         return Err(WireError::Malformed("another version of the protocol"));
                     }

@@ -28,8 +28,8 @@ use crate::error::{Error, Failure, FailureKind};
 use crate::names::HeldName;
 use crate::source::Source;
 
-pub use self::shape::RingSize;
 pub(crate) use self::members::mode_number;
+pub use self::shape::RingSize;
 pub(crate) use self::shape::{layout, strides};
 
 /// What a head page's state word means.
@@ -237,11 +237,7 @@ impl Server {
     /// Serves a source, on this thread, until its epochs are done and read, or somebody stops the server.
     ///
     /// `poll` is called at least ten times a second while it sleeps; an error from it ends the feed.
-    pub fn run(
-        &self,
-        source: &mut dyn Source,
-        poll: &mut dyn FnMut() -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+    pub fn run(&self, source: &mut dyn Source, poll: &mut dyn FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
         let outcome = producer::run(&self.shared, source, poll);
         match &outcome {
             Ok(()) => {

@@ -60,7 +60,12 @@ pub(crate) fn layout(info: &RingInfo) -> Option<Layout> {
 }
 
 /// The first ring of a feed, for batches of `samples` samples and `len_bytes` bytes.
-pub(crate) fn first_ring(schema: &Schema, size: Option<RingSize>, samples: u64, len_bytes: u64) -> Result<RingInfo, Error> {
+pub(crate) fn first_ring(
+    schema: &Schema,
+    size: Option<RingSize>,
+    samples: u64,
+    len_bytes: u64,
+) -> Result<RingInfo, Error> {
     let batch_bytes = len_bytes.max(1);
     let samples = samples.max(1);
     let per_sample = batch_bytes.div_ceil(samples);
