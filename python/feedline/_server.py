@@ -6,11 +6,12 @@ import atexit
 import logging
 import os
 import threading
+import time
 import weakref
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
-from feedline._core import ServerCore, parse_size
+from feedline._core import ServerCore, check_name, parse_size
 from feedline._core import feeds as _feeds
 from feedline._errors import FeedlineError, FeedValueError
 from feedline._loader import begin_epoch, check_loader, is_one_shot, length_of
@@ -60,6 +61,7 @@ class Server:
         check_loader(loader)
         if not isinstance(name, str):
             raise TypeError(f"a feed's name is a str, not {name!r}")
+        check_name(name)
         if lag != "block":
             raise FeedValueError(f'lag={lag!r} is not there yet: "block" is')
         if replay or history_dir is not None:
@@ -89,6 +91,7 @@ class Server:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._stopping = False
+        self._stopped = False
 
     @property
     def name(self) -> str:
@@ -110,9 +113,12 @@ class Server:
         """
         if self._thread is None:
             raise FeedlineError(f'the server of feed "{self._name}" was not started')
-        self._thread.join(timeout_secs)
-        if self._thread.is_alive():
-            return False
+        deadline = None if timeout_secs is None else time.monotonic() + timeout_secs
+        while self._thread.is_alive() and not self._stopped:
+            left = 0.1 if deadline is None else min(0.1, deadline - time.monotonic())
+            if left < 0:
+                return False
+            self._thread.join(left)
         if self._error is not None:
             error, self._error = self._error, None
             raise error
@@ -125,7 +131,8 @@ class Server:
             self._core.stop(f"its server (pid {os.getpid()}) was told to stop")
         if self._thread is not None and self._thread is not threading.current_thread():
             # A loader that hangs in its next batch can't be interrupted; the feed has ended all the same.
-            self._thread.join(5.0)
+            self._thread.join(1.0)
+        self._stopped = True
 
     def stats(self) -> dict[str, Any]:
         """How things stand: what was published, the ring, and every consumer."""

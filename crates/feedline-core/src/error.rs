@@ -28,11 +28,11 @@ pub enum FailureKind {
 }
 
 /// Everything that a call into this crate can fail with.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// Nobody serves this name.
     #[error(
-        "no feed named {name:?} (waited {waited_secs:.0} s)\n  running now: {running}\n  start it with: feedline.serve(loader, {name:?})"
+        "no feed named {name:?} (waited {waited_secs} s)\n  running now: {running}\n  start it with: feedline.serve(loader, {name:?})"
     )]
     NotFound {
         /// The name asked for.

@@ -33,10 +33,12 @@ pub(crate) fn size_text(bytes: u64) -> String {
     }
 }
 
-/// Memory that a ring may still take: the smallest of what the machine, the control group and the address space allow.
+/// Memory that a ring may still take: the smallest of what the machine, the control group and the address space allow, less
+/// an eighth, because the kernel doesn't refuse the last of it but kills somebody.
 pub(crate) fn available_bytes() -> u64 {
     let machine = meminfo_available().unwrap_or(u64::MAX);
-    machine.min(cgroup_available().unwrap_or(u64::MAX)).min(address_space_available().unwrap_or(u64::MAX))
+    let all = machine.min(cgroup_available().unwrap_or(u64::MAX)).min(address_space_available().unwrap_or(u64::MAX));
+    all / 8 * 7
 }
 
 fn meminfo_available() -> Option<u64> {

@@ -89,7 +89,11 @@ impl Field {
     }
 
     fn describe(&self) -> String {
-        format!("{} of shape {} per sample", self.dtype.name(), shape_text(&self.shape))
+        let whose = match self.kind {
+            ArrayKind::Torch => "a torch tensor",
+            ArrayKind::Numpy | ArrayKind::NumpyScalar => "a NumPy array",
+        };
+        format!("{whose} of {}, shape {} per sample,", self.dtype.name(), shape_text(&self.shape))
     }
 }
 
@@ -171,20 +175,28 @@ impl Schema {
             let now = match leaf {
                 Leaf::Array(array) => match array.shape.split_first() {
                     Some((&len, shape)) if field.fits(array.kind, array.dtype, shape) => {
-                        if samples.is_some_and(|samples| samples != len) {
-                            let text = "has another number of samples than the fields before it";
-                            return Err(Mismatch(format!("{} {text}: {len}", batch.field_name(index))));
+                        if let Some(others) = samples.filter(|&samples| samples != len) {
+                            let name = batch.field_name(index);
+                            return Err(Mismatch(format!(
+                                "{name} has {len} samples where the fields before it have {others}"
+                            )));
                         }
                         samples = Some(len);
                         continue;
                     }
-                    Some((_, shape)) => format!("{} of shape {} per sample", array.dtype.name(), shape_text(shape)),
+                    Some((_, shape)) => {
+                        Field { kind: array.kind, dtype: array.dtype, shape: shape.to_vec() }.describe()
+                    }
                     None => format!("a {} of no dimensions", array.dtype.name()),
                 },
                 other => other.type_name().to_owned(),
             };
             let name = batch.field_name(index);
-            return Err(Mismatch(format!("{name} was {} in the first batch and is {now} now", field.describe())));
+            return Err(Mismatch(format!(
+                "{name} was {} in the first batch and is {} now",
+                field.describe(),
+                now.trim_end_matches(',')
+            )));
         }
         Ok(samples.unwrap_or(0))
     }

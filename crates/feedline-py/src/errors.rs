@@ -78,7 +78,7 @@ pub fn traceback(py: Python<'_>, error: &PyErr) -> String {
     static FORMAT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let text = || -> PyResult<String> {
         let format = FORMAT.import(py, "traceback", "format_exception")?;
-        let lines: Vec<String> = format.call1((error.value(py),))?.extract()?;
+        let lines: Vec<String> = format.call1((error.get_type(py), error.value(py), error.traceback(py)))?.extract()?;
         Ok(lines.concat())
     };
     text().unwrap_or_else(|_| error.to_string())

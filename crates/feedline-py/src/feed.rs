@@ -6,12 +6,14 @@
 //!     └── idle consumer ◀────┘ at the epoch's end (cursor kept) or when dropped (cursor given back)
 //! ```
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use feedline_core::Error;
 use feedline_core::consumer::{Config, Consumer, ConsumerStats, EpochLength, Mode};
 use feedline_core::schema::{ArrayKind, Schema};
 use feedline_core::wire::JoinAt;
+use feedline_ring::LeaseTable;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -31,10 +33,15 @@ pub struct FeedCore {
 
 struct State {
     idle: Option<Consumer>,
+    /// Iterations that have a consumer, or had one.
+    active: Vec<Weak<Mutex<Iteration>>>,
     length: EpochLength,
+    leases: Arc<LeaseTable>,
     stats: ConsumerStats,
     /// What consumers that are gone had counted.
     before: ConsumerStats,
+    /// How the feed ended, if it did; said again to whoever iterates again, unless there is a server again.
+    end: Option<Error>,
     closed: bool,
 }
 
@@ -44,23 +51,52 @@ impl FeedCore {
     }
 
     /// The idle consumer if it can go on, else a new one.
-    fn consumer(&self) -> Result<Consumer, feedline_core::Error> {
-        let idle = self.lock().idle.take();
+    fn consumer(&self) -> Result<Consumer, Error> {
+        let (idle, mut end) = {
+            let mut state = self.lock();
+            (state.idle.take(), state.end.clone())
+        };
         if let Some(mut idle) = idle {
-            if idle.is_usable() {
-                return Ok(idle);
+            if idle.is_here() {
+                match idle.check() {
+                    Ok(()) => return Ok(idle),
+                    Err(error) => end = Some(error),
+                }
             }
-            // In a forked child it is the parent's: forget it without a word to the server.
             self.retire(&idle.stats());
         }
-        let consumer = Consumer::attach(self.config.clone(), &mut check_signals)?;
-        self.lock().length = consumer.epoch_length();
-        Ok(consumer)
+        let mut config = self.config.clone();
+        if end.is_some() {
+            config.timeout = Duration::ZERO;
+        }
+        match (Consumer::attach(config, &mut || self.check()), end) {
+            (Ok(consumer), _) => {
+                let mut state = self.lock();
+                state.length = consumer.epoch_length();
+                let leases = std::mem::replace(&mut state.leases, consumer.leases());
+                state.before.kept += leases.kept();
+                state.end = None;
+                Ok(consumer)
+            }
+            (Err(Error::NotFound { .. } | Error::Stalled(_)), Some(end)) => Err(end),
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    /// What ends a wait: Ctrl-C, and `close()` on another thread.
+    fn check(&self) -> Result<(), Error> {
+        check_signals()?;
+        if self.lock().closed { Err(self.closed_error()) } else { Ok(()) }
+    }
+
+    fn closed_error(&self) -> Error {
+        Error::Invalid(format!("feed {:?} is closed", self.config.name))
     }
 
     fn retire(&self, stats: &ConsumerStats) {
         let mut state = self.lock();
-        state.before.add(stats);
+        // What was kept is counted by the table, which `stats` still asks.
+        state.before.add(&ConsumerStats { kept: 0, ..stats.clone() });
         state.stats = ConsumerStats {
             epoch: stats.epoch,
             mode: stats.mode,
@@ -123,9 +159,12 @@ impl FeedCore {
             Schema::Whole { .. } => false,
         };
         let state = State {
+            active: Vec::new(),
             length: consumer.epoch_length(),
+            leases: consumer.leases(),
             stats: consumer.stats(),
             before: ConsumerStats::default(),
+            end: None,
             idle: Some(consumer),
             closed: false,
         };
@@ -147,17 +186,29 @@ impl FeedCore {
     fn iterate(slf: Py<Self>) -> Batches {
         let core = slf.get();
         let rebuilder = Rebuilder::new(core.format, core.allow_pickle);
-        Batches { inner: Mutex::new(Iteration { consumer: None, rebuilder: Some(rebuilder), over: false }), feed: slf }
+        let inner = Arc::new(Mutex::new(Iteration { consumer: None, rebuilder: Some(rebuilder), over: false }));
+        let mut state = core.lock();
+        state.active.retain(|active| active.strong_count() > 0);
+        state.active.push(Arc::downgrade(&inner));
+        drop(state);
+        Batches { inner, feed: slf }
     }
 
-    /// Lets go of the feed.
+    /// Lets go of the feed, whoever iterates it.
     fn close(&self, py: Python<'_>) {
         py.detach(|| {
-            let mut state = self.lock();
-            state.closed = true;
-            let idle = state.idle.take();
-            drop(state);
+            let (idle, active) = {
+                let mut state = self.lock();
+                state.closed = true;
+                (state.idle.take(), std::mem::take(&mut state.active))
+            };
             drop(idle);
+            for iteration in active.iter().filter_map(Weak::upgrade) {
+                // One that is locked waits for a batch, and sees that we are closed before it sleeps again.
+                if let Ok(mut iteration) = iteration.try_lock() {
+                    iteration.consumer = None;
+                }
+            }
         });
     }
 
@@ -172,9 +223,9 @@ impl FeedCore {
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (stats, before) = {
+        let (stats, before, leases) = {
             let state = self.lock();
-            (state.idle.as_ref().map_or_else(|| state.stats.clone(), Consumer::stats), state.before.clone())
+            (state.stats.clone(), state.before.clone(), Arc::clone(&state.leases))
         };
         let dict = PyDict::new(py);
         dict.set_item("name", &self.config.name)?;
@@ -184,8 +235,8 @@ impl FeedCore {
         dict.set_item("batches", stats.batches + before.batches)?;
         dict.set_item("waited_secs", (stats.waited + before.waited).as_secs_f64())?;
         dict.set_item("mode", stats.mode)?;
-        dict.set_item("leases", stats.leases)?;
-        dict.set_item("kept", stats.kept + before.kept)?;
+        dict.set_item("leases", leases.live())?;
+        dict.set_item("kept", leases.kept() + before.kept)?;
         dict.set_item("remaps", stats.remaps + before.remaps)?;
         Ok(dict)
     }
@@ -195,7 +246,7 @@ impl FeedCore {
 #[pyclass(frozen, module = "feedline._core")]
 pub struct Batches {
     feed: Py<FeedCore>,
-    inner: Mutex<Iteration>,
+    inner: Arc<Mutex<Iteration>>,
 }
 
 struct Iteration {
@@ -224,17 +275,14 @@ impl Batches {
             if inner.over {
                 return Ok(None);
             }
-            // A forked child leaves its parent's place alone and takes one of its own.
-            let inherited = inner.consumer.take_if(|consumer| !consumer.is_here());
-            std::mem::forget(inherited);
             if inner.consumer.is_none() {
                 if feed.lock().closed {
-                    return Err(feedline_core::Error::Invalid(format!("feed {:?} is closed", feed.config.name)));
+                    return Err(feed.closed_error());
                 }
                 inner.consumer = Some(feed.consumer()?);
             }
             let consumer = inner.consumer.as_mut().expect("set just above");
-            let taken = consumer.next(&mut check_signals);
+            let taken = consumer.next(&mut || feed.check());
             feed.lock().stats = consumer.stats();
             match &taken {
                 Ok(Some(_)) => {}
@@ -243,9 +291,12 @@ impl Batches {
                     inner.consumer.take().into_iter().for_each(|consumer| feed.put_back(consumer));
                 }
                 // Ctrl-C leaves everything as it was.
-                Err(feedline_core::Error::Interrupted) => {}
-                Err(_) => {
+                Err(Error::Interrupted) => {}
+                Err(error) => {
                     inner.over = true;
+                    if let Error::Ended { .. } | Error::Failed(_) | Error::ServerLost(_) = error {
+                        feed.lock().end = Some(error.clone());
+                    }
                     inner.consumer.take().into_iter().for_each(|consumer| feed.retire(&consumer.stats()));
                 }
             }
@@ -265,10 +316,8 @@ impl Batches {
 
 impl Drop for Batches {
     fn drop(&mut self) {
-        let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(mut consumer) = inner.consumer.take()
-            && consumer.is_here()
-        {
+        let Some(mut consumer) = self.lock().consumer.take() else { return };
+        if consumer.is_here() {
             consumer.leave();
             self.feed.get().put_back(consumer);
         }

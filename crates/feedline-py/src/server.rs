@@ -25,6 +25,12 @@ pub fn parse_size(text: &str) -> Option<u64> {
     feedline_core::parse_size(text)
 }
 
+/// Raises for a name that can't be a feed's.
+#[pyfunction]
+pub fn check_name(py: Python<'_>, name: &str) -> PyResult<()> {
+    names::socket_path(name).map(drop).map_err(|error| to_python(py, &error))
+}
+
 /// Name, pid and socket of each feed that runs.
 #[pyfunction]
 pub fn feeds() -> Vec<(String, u32, String)> {

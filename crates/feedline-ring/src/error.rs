@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 
 /// An operation on shared memory that the kernel refused, or a peer's memory that failed its checks.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum RingError {
     /// A system call failed.
     #[error("{what} failed: {source}")]

@@ -4,17 +4,27 @@
 //! still sees must not change when the parent lets go, so live leases are made private just before a fork.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, Once, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
-static TABLES: Mutex<Vec<Weak<dyn BeforeFork>>> = Mutex::new(Vec::new());
+static TABLES: Mutex<Vec<Weak<dyn Table>>> = Mutex::new(Vec::new());
 
-/// What has to be done in the parent before a child exists.
-pub(crate) trait BeforeFork: Send + Sync {
+/// A table of leases, as the process sees it.
+pub(crate) trait Table: Send + Sync {
+    /// Lets go of what its server waits for.
+    fn relieve(&self);
+
+    /// What has to be done in the parent before a child exists.
     fn before_fork(&self);
 }
 
-pub(crate) fn register(table: Weak<dyn BeforeFork>) {
+/// All tables of this process.
+pub(crate) fn tables() -> Vec<Arc<dyn Table>> {
+    let tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+    tables.iter().filter_map(Weak::upgrade).collect()
+}
+
+pub(crate) fn register(table: Weak<dyn Table>) {
     install();
     let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
     tables.retain(|table| table.strong_count() > 0);

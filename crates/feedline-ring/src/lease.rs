@@ -10,11 +10,12 @@
 //!
 //! Deciding *when* a lease is kept too long is `feedline-core`'s work.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::fork::{BeforeFork, Origin, register};
+use crate::fork::{Origin, Table, register, tables};
 use crate::positions::Leases;
+use crate::signal::UNKNOWN;
 use crate::{Access, CursorHandle, Doorbell, HeadReader, Mapping, Window};
 
 /// A lane, a position on it, and a length in bytes.
@@ -26,6 +27,7 @@ pub struct LeaseTable {
     page: CursorHandle,
     head: Arc<HeadReader>,
     bell: Doorbell,
+    kept: AtomicU64,
     origin: Origin,
 }
 
@@ -39,7 +41,6 @@ struct State {
 struct Held {
     mapping: Arc<Mapping>,
     ranges: Arc<[Range]>,
-    end: u64,
 }
 
 /// A live lease. Dropping it lets the server overwrite the samples.
@@ -53,7 +54,7 @@ impl LeaseTable {
     /// A table for a consumer that stands at `cursor` in `epoch`.
     pub fn new(head: Arc<HeadReader>, page: CursorHandle, bell: Doorbell, epoch: u64, cursor: u64) -> Arc<Self> {
         let state = Mutex::new(State { leases: Leases::default(), cursor, epoch });
-        let table = Arc::new(Self { state, page, head, bell, origin: Origin::here() });
+        let table = Arc::new(Self { state, page, head, bell, kept: AtomicU64::new(0), origin: Origin::here() });
         let weak: Weak<Self> = Arc::downgrade(&table);
         register(weak);
         table
@@ -62,7 +63,7 @@ impl LeaseTable {
     /// Cuts a batch: leases the samples from the cursor to `end`, and moves the cursor there.
     pub fn cut(self: &Arc<Self>, mapping: &Arc<Mapping>, ranges: Vec<Range>, end: u64) -> Vec<Window> {
         let ranges: Arc<[Range]> = ranges.into();
-        let held = Held { mapping: Arc::clone(mapping), ranges: Arc::clone(&ranges), end };
+        let held = Held { mapping: Arc::clone(mapping), ranges: Arc::clone(&ranges) };
         let mut state = self.lock();
         let first = state.cursor;
         let id = state.leases.cut(first, held);
@@ -103,9 +104,9 @@ impl LeaseTable {
         self.lock().leases.len()
     }
 
-    /// The oldest sample that a lease holds, with the end of that lease.
-    pub fn oldest(&self) -> Option<(u64, u64)> {
-        self.lock().leases.oldest().map(|(_, first, held)| (first, held.end))
+    /// The oldest sample that a lease holds.
+    pub fn oldest(&self) -> Option<u64> {
+        self.lock().leases.oldest().map(|(_, first, _)| first)
     }
 
     /// Makes the oldest lease's pages private and lets the log move on; its windows keep address and bytes.
@@ -116,8 +117,21 @@ impl LeaseTable {
             return false;
         };
         held.make_private();
+        self.kept.fetch_add(1, Ordering::Relaxed);
         self.release(id);
         true
+    }
+
+    /// How many leases were made private so far.
+    pub fn kept(&self) -> u64 {
+        self.kept.load(Ordering::Relaxed)
+    }
+
+    /// Lets go of every lease of this process, of whatever feed, that a server waits for.
+    pub fn relieve_process() {
+        for table in tables() {
+            table.relieve();
+        }
     }
 
     fn release(&self, id: u64) {
@@ -149,7 +163,12 @@ impl Held {
     }
 }
 
-impl BeforeFork for LeaseTable {
+impl Table for LeaseTable {
+    fn relieve(&self) {
+        let in_the_way = |wanted| wanted != UNKNOWN && self.oldest().is_some_and(|first| first < wanted);
+        while self.origin.is_here() && in_the_way(self.head.wanted()) && self.keep_oldest() {}
+    }
+
     fn before_fork(&self) {
         if self.origin.is_here() {
             let held: Vec<Held> = self.lock().leases.iter().cloned().collect();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use feedline_ring::signal::UNKNOWN;
 use feedline_ring::{
-    Access, BufferPool, CursorHandle, Doorbell, HeadReader, HeadWriter, Layout, LeaseTable, Mapping, Memfd, PrivatePages,
-    RingError, RingWriter, page_size,
+    Access, BufferPool, CursorHandle, Doorbell, HeadReader, HeadWriter, Layout, LeaseTable, Mapping, Memfd,
+    PrivatePages, RingError, RingWriter, page_size,
 };
 
 /// A server's and a consumer's side in one process.
@@ -84,10 +84,11 @@ fn a_written_page_is_found_and_an_unwritten_one_is_not() {
         assert_eq!(windows[0].bytes(), bytes, "touched, so that the pages are mapped");
         assert!(!both.pages.is_stale(&both.private, &both.shared, 0, 0, len));
         assert!(!both.private.was_written(&both.pages, 0, 0, len));
-        // SAFETY: the window is private and writable, and nobody else reads it.
+        let middle = windows[0].as_ptr().wrapping_add(len / 2);
+        // SAFETY: inside the window, which is private and writable, and nobody else reads it now.
         #[allow(unsafe_code)]
         unsafe {
-            windows[0].as_ptr().add(len / 2).write(99);
+            middle.write(99);
         }
         both.writer.write(0, 0, &pattern(3, len));
         assert!(both.pages.is_stale(&both.private, &both.shared, 0, 0, len));

@@ -68,7 +68,7 @@ class Child:
         return bool(chunk)
 
     def rate(self, start: float, end: float) -> float:
-        """Samples per second between the first and the last step in the window."""
+        """Count samples per second, from the first step in the window to the last."""
         steps = [step for step in self.steps if start <= step[0] <= end]
         if len(steps) < 2:
             return 0.0

@@ -34,6 +34,7 @@ class Half:
 
     jobs: list[Job]
     cpu_secs_per_1000: float
+    cores_used: float
     memory_bytes: int
     processes: int
 
@@ -49,7 +50,7 @@ class Half:
 
 
 def stages(name: str, secs: float) -> dict[str, float]:
-    """The half's stages, for the progress bar."""
+    """Name the half's stages, with the seconds that each should take, for the progress bar."""
     return {f"{name}: starting": EXPECTED_START_SECS, f"{name}: training": secs}
 
 
@@ -90,13 +91,15 @@ def _measure(name: str, fleet: Fleet, jobs: list[Child], secs: float, progress: 
     memory = memory_bytes(fleet.groups)
 
     fleet.end(jobs)
+    cores_used = (after.cpu_secs - before.cpu_secs) / secs
     rates = [job.rate(start, end) for job in jobs]
     if not all(rates):
         longer = f"try --seconds {10 * secs:g}"
         raise ChildFailedError(f"a job made fewer than two training steps in {secs:g} s; {longer}")
     return Half(
         jobs=[_outcome(job, rate) for job, rate in zip(jobs, rates, strict=True)],
-        cpu_secs_per_1000=1000 * (after.cpu_secs - before.cpu_secs) / (sum(rates) * secs),
+        cpu_secs_per_1000=1000 * cores_used / sum(rates),
+        cores_used=cores_used,
         memory_bytes=memory,
         processes=after.processes,
     )

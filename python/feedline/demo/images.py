@@ -64,7 +64,7 @@ class JpegFolder(Dataset[Sample]):
 
 
 def make_loader(folder: Path, batch_size: int) -> DataLoader[Sample]:
-    """The loader: each job's own in the first half, the feed's in the second."""
+    """Make the loader: each job's own in the first half, the feed's in the second."""
     return DataLoader(
         JpegFolder(folder),
         batch_size=batch_size,

@@ -51,12 +51,12 @@ class Tally:
         self._seen = torch.zeros(size, dtype=torch.int64)
 
     def end(self) -> None:
-        """The last epoch was broken off: no sample may have come twice."""
+        """Close the broken-off last epoch, in which no sample may have come twice."""
         self.exact &= bool((self._seen <= 1).all())
 
 
 def told_to_end() -> bool:
-    """True once the demo has closed our standard input. (No thread waits for it: we fork.)"""
+    """See whether the demo has closed our standard input; no thread waits for it, since we fork."""
     return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
@@ -94,6 +94,7 @@ def main() -> None:
     source, folder, batch_size = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     torch.set_num_threads(1)
     images = sum(1 for _ in folder.glob("*.jpg"))
+    batches: Iterable[list[torch.Tensor]]
     if source == "loader":
         batches = make_loader(folder, batch_size)
     else:

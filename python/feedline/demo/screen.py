@@ -53,7 +53,7 @@ class Progress:
 
 
 def table(rows: list[tuple[str, ...]]) -> str:
-    """The first column to the left, the others to the right; an empty row is a blank line."""
+    """Align the first column left, the others right; an empty row is a blank line."""
     widths = [max(len(row[column]) for row in rows if row) for column in range(len(rows[0]))]
     lines = []
     for row in rows:

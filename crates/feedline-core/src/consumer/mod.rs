@@ -211,6 +211,11 @@ impl Consumer {
         }
     }
 
+    /// The consumer's leases, for whoever wants to ask while the consumer is busy.
+    pub fn leases(&self) -> Arc<LeaseTable> {
+        Arc::clone(&self.table)
+    }
+
     /// The epoch that is being read, or is next.
     pub fn epoch(&self) -> u64 {
         self.epoch
@@ -221,9 +226,9 @@ impl Consumer {
         self.origin.is_here()
     }
 
-    /// Whether the feed can still give something here.
-    pub fn is_usable(&mut self) -> bool {
-        self.is_here() && self.glance().is_ok()
+    /// Whether the feed can still give something, or why not.
+    pub fn check(&mut self) -> Result<(), Error> {
+        self.glance()
     }
 
     /// How things stand.
@@ -232,7 +237,7 @@ impl Consumer {
             epoch: self.epoch,
             mode: self.view.mode(),
             leases: self.table.live() as u64,
-            kept: self.pressure.kept(),
+            kept: self.table.kept(),
             remaps: self.view.remaps(),
             ..self.stats.clone()
         }
@@ -251,10 +256,12 @@ impl Consumer {
         if !self.joined {
             self.join(check)?;
         }
-        if self.pressure.relieve(&self.head, &self.table) {
+        self.pressure.relieve(&self.head, &self.table);
+        if self.pressure.is_hoarder(&self.table) {
             self.view.copy_from_now_on("it keeps its batches", &self.config.name);
             self.report_mode();
         }
+        let mut slice = PRESSED_SLICE;
         loop {
             match self.look()? {
                 Look::Batch(end) => return self.take(end).map(Some),
@@ -265,8 +272,9 @@ impl Consumer {
                     self.table.advance(self.epoch, end);
                     return Ok(None);
                 }
-                Look::Nothing => self.wait(check)?,
+                Look::Nothing => self.wait(slice, check)?,
             }
+            slice = SLICE;
         }
     }
 
@@ -355,7 +363,7 @@ impl Consumer {
     }
 
     /// Sleeps until the server has news, the hook objects, or a slice of time is over.
-    fn wait(&mut self, check: Check<'_>) -> Result<(), Error> {
+    fn wait(&mut self, pressed: Duration, check: Check<'_>) -> Result<(), Error> {
         let began = Instant::now();
         let (tick, server_waits) = self.table.page().prepare_wait(&self.head);
         if server_waits {
@@ -364,7 +372,7 @@ impl Consumer {
         let over = self.head.state();
         let waited = match self.look() {
             Ok(Look::Nothing) if over == state::RUNNING => {
-                let slice = if server_waits && self.table.live() > 0 { PRESSED_SLICE } else { SLICE };
+                let slice = if server_waits { pressed } else { SLICE };
                 Ok(self.head.wait(tick, slice))
             }
             Ok(Look::Nothing) => Err(self.why_over(over)),
@@ -377,10 +385,7 @@ impl Consumer {
         if waited? != Waited::Woken {
             check()?;
             self.glance()?;
-            if self.pressure.relieve_all(&self.head, &self.table) {
-                self.view.copy_from_now_on("it keeps its batches", &self.config.name);
-                self.report_mode();
-            }
+            self.pressure.relieve_all();
         }
         Ok(())
     }

@@ -11,7 +11,8 @@ const HOARDER: u32 = 8;
 pub(super) struct Pressure {
     /// The first samples of the last two batches: a loop holds one while it asks for the next.
     recent: [u64; 2],
-    kept: u64,
+    /// What the table had kept when we last looked.
+    seen: u64,
     streak: u32,
 }
 
@@ -21,31 +22,28 @@ impl Pressure {
         self.streak = self.streak.saturating_sub(1);
     }
 
-    pub fn kept(&self) -> u64 {
-        self.kept
-    }
-
     /// Before a batch is asked for: lets go of what is older than a loop holds, if the server waits for it.
-    /// True if copying is better from now on.
-    pub fn relieve(&mut self, head: &HeadReader, table: &LeaseTable) -> bool {
-        let recent = self.recent[0];
-        self.keep_while(head, table, |first, wanted| first < wanted && first < recent)
-    }
-
-    /// When we starve while the server waits for room: lets go of everything that it waits for.
-    pub fn relieve_all(&mut self, head: &HeadReader, table: &LeaseTable) -> bool {
-        self.keep_while(head, table, |first, wanted| first < wanted)
-    }
-
-    fn keep_while(&mut self, head: &HeadReader, table: &LeaseTable, in_the_way: impl Fn(u64, u64) -> bool) -> bool {
+    pub fn relieve(&mut self, head: &HeadReader, table: &LeaseTable) {
         let wanted = head.wanted();
         if wanted == UNKNOWN {
-            return false;
+            return;
         }
-        while table.oldest().is_some_and(|(first, _)| in_the_way(first, wanted)) && table.keep_oldest() {
-            self.kept += 1;
-            self.streak += 2;
-        }
+        let limit = wanted.min(self.recent[0]);
+        while table.oldest().is_some_and(|first| first < limit) && table.keep_oldest() {}
+    }
+
+    /// When we starve while a server waits for room: lets go of everything in this process that it waits for. That may be
+    /// another iterator's, which nobody asks for a batch while this thread waits here.
+    pub fn relieve_all(&self) {
+        LeaseTable::relieve_process();
+    }
+
+    /// Whether copies are better from now on.
+    pub fn is_hoarder(&mut self, table: &LeaseTable) -> bool {
+        let kept = table.kept();
+        let new = u32::try_from(kept - self.seen).unwrap_or(u32::MAX);
+        self.seen = kept;
+        self.streak = self.streak.saturating_add(new.saturating_mul(2));
         self.streak >= HOARDER
     }
 }

@@ -277,10 +277,20 @@ fn open(info: &RingInfo, memory: OwnedFd, mode: Mode) -> Result<(Memfd, Arc<Mapp
     }
     let layout = layout(info).ok_or_else(|| Error::Protocol("the server announced an impossible ring".into()))?;
     let memfd = Memfd::accept(memory, "the ring", layout.len_bytes())?;
-    let shared = Arc::new(Mapping::new(&memfd, &layout, Access::Reader)?);
+    let map = |access| {
+        Mapping::new(&memfd, &layout, access).map(Arc::new).map_err(|error| match error {
+            feedline_ring::RingError::NoMemory { .. } => Error::Memory(format!(
+                "this process may not map the feed's ring of {}: its address space is limited (ulimit -v)\n  \
+                 raise the limit, serve the feed with a smaller ring=, or attach with mode=\"copy\", which needs half as much",
+                size_text(layout.len_bytes()),
+            )),
+            other => Error::Ring(other),
+        })
+    };
+    let shared = map(Access::Reader)?;
     let current = match access(mode) {
         Access::Reader => Arc::clone(&shared),
-        access => Arc::new(Mapping::new(&memfd, &layout, access)?),
+        access => map(access)?,
     };
     Ok((memfd, shared, current))
 }

@@ -260,6 +260,10 @@ impl Server {
 
     /// As [`Self::stop`], without waiting.
     pub fn request_stop(&self, why: &str) {
+        // A forked child has neither the thread nor the name, but it shares the head page.
+        if !self.origin.is_here() {
+            return;
+        }
         self.shared.break_off(Failure { kind: FailureKind::Stopped, message: why.to_owned() });
     }
 
@@ -270,6 +274,9 @@ impl Server {
 
     /// Lets the control thread say goodbye, and waits for it.
     fn close(&self) {
+        if !self.origin.is_here() {
+            return;
+        }
         self.shared.control_bell.ring();
         let control = self.control.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(control) = control {
@@ -280,10 +287,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // A forked child has neither the thread nor the name.
-        if self.origin.is_here() {
-            self.stop("the server was closed");
-        }
+        self.stop("the server was closed");
     }
 }
 

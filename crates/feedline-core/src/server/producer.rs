@@ -299,10 +299,10 @@ impl Producer<'_> {
         state.log.end_epoch();
         self.shared.head.end_epoch(epoch, head);
         if let Some((samples, batches)) = length {
-            let (announced, _) = self.shared.head.length();
-            if announced != feedline_ring::signal::UNKNOWN && announced != samples {
+            let (expected, _) = self.shared.head.length();
+            if expected != feedline_ring::signal::UNKNOWN && expected != samples {
                 let name = &self.shared.name;
-                tracing::warn!("feed {name:?}: epoch {epoch} had {samples} samples where {announced} were announced");
+                tracing::warn!("feed {name:?}: epoch {epoch} had {samples} samples where {expected} were expected");
             }
             self.shared.head.set_length(samples, batches);
         }

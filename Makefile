@@ -1,0 +1,121 @@
+# Every target does its own set-up: on a fresh clone `make demo` or `make test` is the first thing to type.
+# Needs Linux, make, cargo (with rustfmt and clippy) and Python 3.11 or newer; `make PYTHON=python3.13 ...` picks one.
+
+PYTHON ?= python3
+CARGO_NEXTEST_VERSION := 0.9.143
+CARGO_DENY_VERSION := 0.20.2
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+# The machine may have two cores and the tests start many processes: one thing at a time.
+.NOTPARALLEL:
+
+VENV := .venv
+PY := $(VENV)/bin/python
+# One interpreter for cargo and maturin, or each would rebuild what the other has built.
+export PYO3_PYTHON := $(CURDIR)/$(PY)
+# Cargo's plug-ins are installed into the venv too, so that nothing is left behind outside the project.
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+
+VENV_STAMP := $(VENV)/.stamp-tools
+EXTENSION_STAMP := $(VENV)/.stamp-extension
+RUST_SOURCES := Cargo.toml $(wildcard Cargo.lock) pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
+PYTHON_DIRS := $(wildcard python tests benchmarks examples)
+RUST_EXAMPLES := $(wildcard crates/*/examples/*.rs)
+
+# Runs a command with a folder of its own for temporary files and sockets, and removes the folder whatever happens.
+in_scratch = scratch=$$(mktemp -d /tmp/feedline.XXXXXX); trap 'rm -rf "$$scratch"' EXIT; \
+	TMPDIR="$$scratch" FEEDLINE_DIR="$$scratch/feeds"
+
+.PHONY: help setup demo test check bench clean
+.PHONY: lint-rust lint-python types licences test-rust test-loom test-rust-examples test-python
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(EXTENSION_STAMP) ## .venv with the tools of etc/requirements-dev.txt, and the extension built into it
+
+demo: setup ## four training jobs with a loader each, then on one feed (about a minute)
+	@$(PY) -m feedline.demo $(ARGS)
+
+test: setup check test-rust test-loom test-rust-examples test-python ## everything: lints, types, Rust, Python
+	@echo "all tests passed"
+
+check: setup lint-rust lint-python types licences ## formatting, lints, types, licences
+
+bench: setup ## Feedline beside its peers; a table here, a JSON file under benchmarks/runs/
+	@$(PY) -m benchmarks $(ARGS)
+
+clean: ## remove everything that make has made, .venv included
+	rm -rf $(VENV) .venv-peers target build dist .mypy_cache .pytest_cache .ruff_cache python/feedline/*.so
+	find python tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# --- set-up -----------------------------------------------------------------------------------------------------------
+
+$(VENV_STAMP): etc/requirements-dev.txt
+	@command -v $(PYTHON) >/dev/null || { \
+		echo "$(PYTHON) was not found: Feedline needs Python 3.11 or newer" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "$(PYTHON) is $$($(PYTHON) -V 2>&1), and Feedline needs Python 3.11 or newer" >&2; \
+		echo "  name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@command -v cargo >/dev/null || { \
+		echo "cargo was not found: Feedline's core is written in Rust; rustup installs it" >&2; exit 1; }
+	@[ -x $(PY) ] || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing etc/requirements-dev.txt into $(VENV) (torch is large: this may take minutes)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check -r etc/requirements-dev.txt
+	@touch $@
+
+$(EXTENSION_STAMP): $(VENV_STAMP) $(RUST_SOURCES)
+	@echo "building the extension"
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --quiet
+	@touch $@
+
+# Cargo's own look-up finds plug-ins on the PATH and in its home; only what is missing gets built, and without
+# optimisation: they have seconds of work to do here, and their release profiles take minutes to build.
+cargo_plugin = cargo $(1) --version >/dev/null 2>&1 || { \
+	echo "installing cargo-$(1) $(2) into $(VENV) (once; this takes a minute or more)"; \
+	cargo install --quiet --locked --debug --root $(VENV) cargo-$(1)@$(2); }
+
+# --- check ------------------------------------------------------------------------------------------------------------
+
+lint-rust: setup
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+
+lint-python: setup
+	$(PY) -m ruff check $(PYTHON_DIRS)
+	$(PY) -m ruff format --check $(PYTHON_DIRS)
+
+types: setup
+	$(PY) -m mypy --strict $(PYTHON_DIRS)
+	$(PY) -m mypy.stubtest feedline._core
+
+# Not `advisories`: its database is fetched from elsewhere, and a check that needs more than the package registry
+# would fail for reasons that aren't ours.
+licences: setup
+	@$(call cargo_plugin,deny,$(CARGO_DENY_VERSION))
+	cargo deny --log-level warn check bans licenses sources
+
+# --- test -------------------------------------------------------------------------------------------------------------
+
+test-rust: setup
+	@$(call cargo_plugin,nextest,$(CARGO_NEXTEST_VERSION))
+	@$(in_scratch) cargo nextest run --workspace
+	cargo test --workspace --doc --quiet
+
+# Loom replaces the atomics of the whole crate, so it has a target folder of its own.
+test-loom: setup
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom cargo test -p feedline-ring --test loom_model --release
+
+test-rust-examples: setup
+	@for example in $(RUST_EXAMPLES); do \
+		crate=$$(basename "$$(dirname "$$(dirname "$$example")")"); name=$$(basename "$$example" .rs); \
+		echo "cargo run -p $$crate --example $$name"; \
+		cargo build --quiet -p "$$crate" --example "$$name"; \
+		( $(in_scratch) timeout 60 cargo run --quiet -p "$$crate" --example "$$name" ); \
+	done
+
+test-python: setup
+	@$(in_scratch) $(PY) -m pytest $(ARGS)

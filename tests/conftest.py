@@ -1,0 +1,98 @@
+"""What every test gets: a socket folder, a watchdog, and a look at what it leaves behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import Child, children_of_this_process, eventually, processes_with
+
+WATCHDOG_SECS = 60.0
+
+Start = Callable[..., Child]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    secs = config.getoption("timeout") or WATCHDOG_SECS
+    # A thread, since a signal would wait for native code to come back; it dumps all stacks.
+    method = config.getoption("timeout_method") or "thread"
+    for item in items:
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(secs, method=method))
+
+
+def _shared_memory_files() -> set[str]:
+    """List /dev/shm, apart from torch's own: any DataLoader has some there, for moments."""
+    return {
+        entry.name for entry in Path("/dev/shm").iterdir() if not entry.name.startswith("torch_")
+    }
+
+
+def _alive(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """FEEDLINE_DIR for this test: a short path, since a socket's address has 108 bytes.
+
+    At the end nothing of Feedline may be left: no process, no file in /dev/shm, none in the folder.
+    """
+    path = Path(tempfile.mkdtemp(prefix="fl", dir="/tmp"))
+    monkeypatch.setenv("FEEDLINE_DIR", str(path))
+    shared_before = _shared_memory_files()
+    children_before = set(children_of_this_process())
+    yield path
+    # An exception's traceback may be all that keeps a DataLoader's workers.
+    gc.collect()
+    left = processes_with(str(path)) + [
+        pid for pid in children_of_this_process() if pid not in children_before
+    ]
+    files = sorted(entry.name for entry in path.iterdir()) if path.exists() else []
+    shared = sorted(_shared_memory_files() - shared_before)
+    for pid in left:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    shutil.rmtree(path, ignore_errors=True)
+    assert not left, f"processes left behind: {left}"
+    assert not files, f"files left in FEEDLINE_DIR: {files}"
+    assert not shared, f"files left in /dev/shm: {shared}"
+
+
+@pytest.fixture
+def start(folder: Path) -> Iterator[Start]:
+    """Start a process: `start(function, **keywords)` runs a top-level function of a test module.
+
+    A child ends when its function does; one that listens (`hear`) is asked to end by a closed pipe.
+    """
+    children: list[Child] = []
+
+    def start_child(function: Callable[..., None], **keywords: Any) -> Child:
+        child = Child(function, keywords)
+        children.append(child)
+        return child
+
+    yield start_child
+    complaints = [child.finish() for child in children]
+    assert not any(complaints), "\n".join(filter(None, complaints))
+
+
+@pytest.fixture
+def reap(folder: Path) -> Callable[[], None]:
+    """End what a killed process left running: orphans that look for it only now and then."""
+
+    def reap_orphans() -> None:
+        for pid in processes_with(str(folder)):
+            os.kill(pid, signal.SIGKILL)
+        eventually(lambda: not _alive(processes_with(str(folder))))
+
+    return reap_orphans

@@ -1,0 +1,284 @@
+"""Scenario 12: a loader that raises, changes its mind, or yields nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import feedline
+import numpy as np
+import pytest
+import roles
+from conftest import Start
+from loaders import Broken, Numbered, torch_loader
+from processes import eventually
+from reading import expected, is_exact, keys_of, read
+
+
+@contextmanager
+def failing(loader: Any, kind: type[feedline.FeedlineError], **options: Any) -> Iterator[None]:
+    """Serve a loader that fails: `wait()` must say so too."""
+    server = feedline.Server(loader, "train", **options)
+    server.start()
+    yield
+    with pytest.raises(kind):
+        server.wait()
+    server.stop()
+
+
+def run_to_error(feed: Any) -> tuple[list[int], list[int], BaseException]:
+    """Sizes and keys of what arrived before the error, and the error."""
+    sizes: list[int] = []
+    keys: list[int] = []
+    with pytest.raises(feedline.FeedlineError) as error:  # noqa: PT012 - and what came before it
+        for batch in feed:
+            assert is_exact(batch)
+            sizes.append(len(keys_of(batch)))
+            keys += keys_of(batch)
+    return sizes, keys, error.value
+
+
+@pytest.mark.parametrize("batch_size", [None, 25, 50, 100])
+def test_everyone_gets_what_came_before_and_then_the_loaders_own_traceback(
+    batch_size: int | None,
+) -> None:
+    server = feedline.Server(Broken(2000, 50, at=1000), "train", epochs=1, ring=200)
+    server.start()
+    feed = feedline.attach("train", batch_size=batch_size)
+    sizes, keys, error = run_to_error(feed)
+    assert keys == list(range(1000))
+    assert set(sizes) == {batch_size or 50}
+    assert isinstance(error, feedline.LoaderError)
+    assert "sample 1000 is truncated" in str(error)
+    assert "OSError" in str(error)
+    assert "decode_broken_sample" in str(error)
+    with pytest.raises(feedline.LoaderError, match="sample 1000 is truncated") as raised:
+        server.wait()
+    assert isinstance(raised.value.__cause__, OSError)
+    assert server.stats()["state"] == "failed"
+    server.stop()
+    feed.close()
+
+
+def test_a_batch_size_that_does_not_divide_what_came_before() -> None:
+    with failing(Broken(2000, 50, at=1000), feedline.LoaderError, epochs=1, ring=200):
+        feed = feedline.attach("train", batch_size=32)
+        sizes, keys, error = run_to_error(feed)
+        assert isinstance(error, feedline.LoaderError)
+        assert keys == list(range(1000))
+        assert sizes == [32] * 31 + [8]
+        feed.close()
+
+
+def test_in_processes_every_consumer_raises(start: Start) -> None:
+    server = start(
+        roles.serve,
+        loader="Broken",
+        loader_args=[2000, 50],
+        loader_options={"at": 1000},
+        epochs=1,
+        ring=200,
+        wait_for=2,
+    )
+    consumers = [start(roles.consume, batch_size=size) for size in (20, 50)]
+    for consumer in consumers:
+        consumer.expect("attached")
+        report = consumer.expect_error(
+            feedline.LoaderError, "OSError", "sample 1000 is truncated", "decode_broken_sample"
+        )
+        assert "loaders.py" in report["message"]
+    server.expect("ready")
+    report = server.expect_error(feedline.LoaderError, "sample 1000 is truncated")
+    assert report["cause"] == "OSError"
+
+
+def test_a_torch_dataloaders_worker_raises() -> None:
+    pytest.importorskip("torch")
+    loader = torch_loader(2000, 50, broken_at=1000, num_workers=1)
+    with failing(loader, feedline.LoaderError, epochs=1):
+        feed = feedline.attach("train", batch_size=50)
+        _, keys, error = run_to_error(feed)
+        assert keys == list(range(1000))
+        assert "decode_broken_sample" in str(error)
+        assert "sample 1000 is truncated" in str(error)
+        feed.close()
+
+
+class Late:
+    """Waits until a consumer has long connected, then lets the loader begin."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        time.sleep(0.3)
+        return iter(self.loader)
+
+
+def test_it_raises_before_its_first_batch() -> None:
+    with (
+        failing(Late(Broken(2000, 50, at=0)), feedline.LoaderError, epochs=1),
+        pytest.raises(feedline.LoaderError, match="sample 0 is truncated"),
+    ):
+        feedline.attach("train", batch_size=50)
+
+
+def test_it_raises_in_iter() -> None:
+    class NoStart:
+        def __iter__(self) -> Iterator[Any]:
+            raise RuntimeError("the bucket is gone")
+
+    with (
+        failing(Late(NoStart()), feedline.LoaderError, epochs=1),
+        pytest.raises(feedline.LoaderError, match="the bucket is gone"),
+    ):
+        feedline.attach("train", batch_size=50)
+
+
+def test_it_raises_in_the_second_epoch() -> None:
+    class SecondTime(Numbered):
+        def _epoch(self, epoch: int) -> Iterator[Any]:
+            if epoch == 1:
+                raise RuntimeError("files were deleted overnight")
+            yield from super()._epoch(epoch)
+
+    with failing(SecondTime(100, 10), feedline.LoaderError, epochs=3):
+        feed = feedline.attach("train", batch_size=10)
+        assert read(feed) == expected(0, 100, 10)
+        for _ in range(2):
+            with pytest.raises(feedline.LoaderError, match="deleted overnight"):
+                next(iter(feed))
+        feed.close()
+
+
+def test_nobody_waits_so_the_end_of_the_block_says_it() -> None:
+    """An error that neither `wait()` nor a consumer has seen must not pass in silence."""
+    with (
+        pytest.raises(feedline.LoaderError, match="sample 0 is truncated"),
+        feedline.Server(Broken(100, 10, at=0), "train", epochs=1) as server,
+    ):
+        eventually(lambda: server.stats()["state"] == "failed")
+
+
+def test_serve_raises_the_loaders_failure() -> None:
+    with pytest.raises(feedline.LoaderError, match="sample 0 is truncated") as error:
+        feedline.serve(Broken(100, 10, at=0), "train", epochs=1)
+    assert isinstance(error.value.__cause__, OSError)
+
+
+CHANGES: dict[str, tuple[Any, Any, list[str]]] = {
+    "dtype": (
+        {"image": np.zeros((8, 3), np.uint8), "y": np.zeros(8)},
+        {"image": np.zeros((8, 3), np.float32), "y": np.zeros(8)},
+        ["image", "uint8", "float32"],
+    ),
+    "shape": (
+        {"image": np.zeros((8, 3, 5))},
+        {"image": np.zeros((8, 3, 7))},
+        ["image", "5", "7", "whole_batches=True"],
+    ),
+    "a field more": ({"x": np.zeros(8)}, {"x": np.zeros(8), "extra": np.zeros(8)}, ["extra"]),
+    "a field less": ({"x": np.zeros(8), "gone": np.zeros(8)}, {"x": np.zeros(8)}, ["gone"]),
+    "structure": ((np.zeros(8), np.ones(8)), {"x": np.zeros(8)}, ["structure", "x"]),
+    "lengths apart": (
+        {"x": np.zeros((8, 2)), "y": np.zeros(8)},
+        {"x": np.zeros((8, 2)), "y": np.zeros(7)},
+        ["y", "7", "8"],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", sorted(CHANGES))
+def test_a_change_of_schema_is_named(what: str) -> None:
+    before, after, parts = CHANGES[what]
+    begun = threading.Event()
+
+    def batches() -> Iterator[Any]:
+        yield from [before] * 3
+        begun.wait()
+        yield after
+
+    server = feedline.Server(batches(), "train", epochs=1)
+    server.start()
+    feed = feedline.attach("train", batch_size=8)
+    count = 0
+    with pytest.raises(feedline.SchemaError) as seen:  # noqa: PT012 - what came before counts too
+        for _ in feed:
+            count += 1
+            begun.set()
+    assert count == 3
+    with pytest.raises(feedline.SchemaError) as raised:
+        server.wait()
+    for error in (seen.value, raised.value):
+        for part in parts:
+            assert part in str(error)
+    server.stop()
+    feed.close()
+
+
+def test_an_empty_loader_is_an_empty_epoch() -> None:
+    with feedline.Server([], "train", epochs=2), feedline.attach("train") as feed:
+        assert list(feed) == []
+        assert list(feed) == []
+        with pytest.raises(feedline.FeedEndedError):
+            next(iter(feed))
+
+
+def test_an_empty_loader_at_a_batch_size() -> None:
+    with (
+        feedline.Server([], "train", epochs=1),
+        feedline.attach("train", batch_size=16) as feed,
+    ):
+        assert list(feed) == []
+
+
+def test_epochs_of_nothing_are_told_and_do_not_spin(caplog: pytest.LogCaptureFixture) -> None:
+    class Nothing:
+        iterated = 0
+
+        def __iter__(self) -> Iterator[Any]:
+            self.iterated += 1
+            return iter(())
+
+    loader = Nothing()
+    with feedline.Server(loader, "train"), feedline.attach("train", batch_size=8) as feed:
+        for _ in range(5):
+            assert list(feed) == []
+        # Without samples there is no ring to fill up; something else must hold the loop.
+        assert loader.iterated < 1000
+    assert any("nothing" in record.getMessage() for record in caplog.records)
+
+
+def test_a_generator_is_one_epoch() -> None:
+    with (
+        feedline.Server(iter([np.zeros((8, 2))]), "train"),
+        feedline.attach("train", batch_size=8) as feed,
+    ):
+        assert len(list(feed)) == 1
+        with pytest.raises(feedline.FeedEndedError):
+            next(iter(feed))
+    with pytest.raises(ValueError, match="once") as error:
+        feedline.Server(iter([np.zeros((8, 2))]), "train", epochs=3)
+    assert "epochs=3" in str(error.value)
+
+
+def test_batches_of_zero_samples_add_nothing() -> None:
+    empty, full = np.zeros((0, 3)), np.ones((4, 3))
+    with (
+        feedline.Server([empty, full, empty, empty, full], "train", epochs=1),
+        feedline.attach("train", batch_size=3) as feed,
+    ):
+        assert [len(batch) for batch in feed] == [3, 3, 2]
+
+
+def test_a_batch_that_contains_itself_is_refused() -> None:
+    knot: list[Any] = [np.zeros(4)]
+    knot.append(knot)
+    server = feedline.Server([knot], "train", epochs=1)
+    server.start()
+    with pytest.raises((feedline.SchemaError, feedline.LoaderError)):
+        server.wait()
+    server.stop()

@@ -1,0 +1,108 @@
+"""A consumer that is killed, stopped or stuck: the others go on, and what it held is free."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import feedline
+import roles
+from child import hear, say
+from conftest import Start
+from loaders import Numbered
+from processes import eventually, joined
+from reading import expected, is_exact, read
+
+
+def hold_in_the_middle_of_a_batch(name: str, batch_size: int) -> None:
+    """Keep leases in a list, in a view and on another thread, and never give one back."""
+    feed = feedline.attach(name, batch_size=batch_size)
+    iterator = iter(feed)
+    held = [next(iterator) for _ in range(3)]
+    view = held.pop()[0][1:2]
+    threading.Thread(target=lambda kept: time.sleep(3600), args=(held,), daemon=True).start()
+    say("holding", byte=int(view[0, 0]))
+    hear()
+
+
+def test_a_killed_consumer_frees_what_it_held_at_once(start: Start) -> None:
+    with feedline.Server(Numbered(3000, 10), "train", epochs=1, ring=60, wait_for=2) as server:
+        victim = start(hold_in_the_middle_of_a_batch, name="train", batch_size=7)
+        feed = feedline.attach("train", batch_size=7)
+        with ThreadPoolExecutor(1) as pool:
+            reading = pool.submit(read, feed)
+            victim.expect("holding")
+            # The victim stands still, so the ring fills and the reader waits for it.
+            room = server.stats()["ring_samples"]
+            eventually(lambda: server.stats()["samples"] >= room - 10)
+            assert not reading.done()
+            killed_at = victim.kill()
+            eventually(lambda: joined(server.stats()) == 1)
+            eventually(lambda: server.stats()["samples"] > 21 + room)
+            assert time.monotonic() - killed_at < 1.0
+            assert reading.result() == expected(0, 3000, 7)
+        feed.close()
+
+
+def test_consumers_killed_again_and_again_leave_no_trace_in_the_feed(start: Start) -> None:
+    with (
+        feedline.Server(Numbered(200, 10), "train", ring=60) as server,
+        feedline.attach("train", batch_size=7) as feed,
+    ):
+        for turn in range(4):
+            victim = start(roles.follow, batch_size=7 + turn)
+            with ThreadPoolExecutor(1) as pool:
+                heard = pool.submit(lambda child: [child.expect("attached")], victim)
+                while not heard.done():
+                    assert read(feed).exact
+            victim.kill()
+            eventually(lambda: joined(server.stats()) <= 1)
+            got = read(feed)
+            assert got.exact
+            assert len(got.keys) == 200
+
+
+def stand_still_then_go_on(name: str, batch_size: int) -> None:
+    iterator = iter(feedline.attach(name, batch_size=batch_size))
+    held = next(iterator)
+    say("standing")
+    hear()
+    assert is_exact(held)
+    for batch in iterator:
+        assert is_exact(batch)
+    say("done")
+
+
+def test_a_consumer_that_stands_still_is_detached_and_finds_out(start: Start) -> None:
+    loader = Numbered(3000, 10)
+    with feedline.Server(
+        loader, "train", epochs=1, ring=60, wait_for=2, stall_timeout_secs=0.5
+    ) as server:
+        stuck = start(stand_still_then_go_on, name="train", batch_size=7)
+        with feedline.attach("train", batch_size=7) as feed:
+            assert read(feed) == expected(0, 3000, 7)
+        stuck.expect("standing")
+        stuck.tell("go on")
+        stuck.expect_error(feedline.StalledError, "train")
+        assert server.stats()["samples"] == 3000
+
+
+def test_a_pause_shorter_than_the_stall_time_costs_nothing(start: Start) -> None:
+    with feedline.Server(Numbered(20_000, 10), "train", epochs=1, ring=60, wait_for=2) as server:
+        paused = start(roles.consume, batch_size=7)
+        with feedline.attach("train", batch_size=7) as feed, ThreadPoolExecutor(1) as pool:
+            reading = pool.submit(read, feed)
+            eventually(lambda: server.stats()["samples"] > 100)
+            paused.signal(signal.SIGSTOP)
+            # Until the ring is full and everyone waits for the one that sleeps.
+            seen = -1
+            while server.stats()["samples"] != seen:
+                seen = server.stats()["samples"]
+                time.sleep(0.3)
+            paused.signal(signal.SIGCONT)
+            assert reading.result() == expected(0, 20_000, 7)
+        paused.expect("attached")
+        report = paused.expect("epoch")
+        assert (report["keys"], report["exact"]) == (list(range(20_000)), True)
