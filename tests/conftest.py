@@ -39,6 +39,10 @@ def _alive(pids: list[int]) -> list[int]:
     return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
+def _processes_left(path: Path, before: set[int]) -> list[int]:
+    return processes_with(str(path)) + sorted(set(children_of_this_process()) - before)
+
+
 @pytest.fixture(autouse=True)
 def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """FEEDLINE_DIR for this test: a short path, since a socket's address has 108 bytes.
@@ -50,11 +54,11 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shared_before = _shared_memory_files()
     children_before = set(children_of_this_process())
     yield path
-    # An exception's traceback may be all that keeps a DataLoader's workers.
-    gc.collect()
-    left = processes_with(str(path)) + [
-        pid for pid in children_of_this_process() if pid not in children_before
-    ]
+    left = _processes_left(path, children_before)
+    if left:
+        # An exception's traceback may be all that keeps a DataLoader's workers.
+        gc.collect()
+        left = _processes_left(path, children_before)
     files = sorted(entry.name for entry in path.iterdir()) if path.exists() else []
     shared = sorted(_shared_memory_files() - shared_before)
     for pid in left:

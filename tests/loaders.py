@@ -42,7 +42,7 @@ def numbered_batch(epoch: int, start: int, stop: int, width: int) -> Batch:
 
 
 class Numbered:
-    """Batches of `(bytes, key)`. Each `iter()` is the next epoch; `samples` may be one per epoch."""
+    """Batches of `(bytes, key)`. Each `iter()` is the next epoch; `samples` may be a list."""
 
     def __init__(self, samples: int | Sequence[int], batch: int, *, width: int = 37) -> None:
         self.samples = samples

@@ -53,7 +53,7 @@ def attach(
         "allow_pickle": bool(allow_pickle),
     }
     core = FeedCore(**arguments)
-    if format == "torch" or core.yields_torch or (format is None and "torch" in sys.modules):
+    if format == "torch" or (format is None and (core.yields_torch or "torch" in sys.modules)):
         from feedline._torch import TorchFeed
 
         return TorchFeed(arguments, core)
@@ -114,6 +114,10 @@ class Feed:
                 "  tell the server: samples=..."
             )
         return batches
+
+    def __bool__(self) -> bool:
+        """Without this ``if feed:`` would ask for the length, which may not be known."""
+        return True
 
     @property
     def epoch(self) -> int:

@@ -294,10 +294,16 @@ impl Batches {
                 Err(Error::Interrupted) => {}
                 Err(error) => {
                     inner.over = true;
-                    if let Error::Ended { .. } | Error::Failed(_) | Error::ServerLost(_) = error {
-                        feed.lock().end = Some(error.clone());
+                    let consumer = inner.consumer.take().expect("it was just asked");
+                    match error {
+                        // It stands at the end, and says so again to whoever iterates again.
+                        Error::Ended { .. } | Error::Failed(_) => feed.put_back(consumer),
+                        Error::ServerLost(_) => {
+                            feed.retire(&consumer.stats());
+                            feed.lock().end = Some(error.clone());
+                        }
+                        _ => feed.retire(&consumer.stats()),
                     }
-                    inner.consumer.take().into_iter().for_each(|consumer| feed.retire(&consumer.stats()));
                 }
             }
             let rebuilder = inner.rebuilder.take();

@@ -158,7 +158,9 @@ impl Walk {
         } else if let Some(generic) = &self.types.generic
             && object.is_instance(generic.bind(py))?
         {
-            return self.array(object, ArrayKind::NumpyScalar);
+            // A scalar's array interface is that of a temporary: make one that stays.
+            let array = py.import("numpy")?.call_method1("asarray", (object,))?;
+            return self.array(&array, ArrayKind::NumpyScalar);
         } else if let Ok(value) = object.cast::<PyFloat>() {
             Leaf::Float(value.value())
         } else if let Ok(value) = object.cast::<PyComplex>() {
@@ -248,7 +250,10 @@ impl Walk {
         for _ in 0..3 {
             let capsule = match to_dlpack.call1((&tensor,)) {
                 Ok(capsule) => capsule,
-                Err(error) => return self.unfit(&tensor, &error.value(py).to_string()),
+                Err(error) => {
+                    let layout = tensor.getattr("layout")?;
+                    return self.unfit(&tensor, &format!("a tensor of layout {layout}: {}", error.value(py)));
+                }
             };
             match describe_capsule(&capsule)? {
                 Ok(described) => {
@@ -308,7 +313,11 @@ impl Walk {
                 type_name(object),
             )));
         }
-        let bytes = object.py().import("pickle")?.call_method1("dumps", (object, 5))?;
+        let py = object.py();
+        let bytes = py
+            .import("pickle")?
+            .call_method1("dumps", (object, 5))
+            .map_err(|error| Refusal::Unsupported(format!("{} cannot be pickled: {}", self.name(), error.value(py))))?;
         Ok(Leaf::Pickle(bytes.extract()?))
     }
 }

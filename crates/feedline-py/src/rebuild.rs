@@ -53,9 +53,21 @@ impl Rebuilder {
 
     pub fn batch<'py>(&mut self, py: Python<'py>, received: Received) -> PyResult<Bound<'py, PyAny>> {
         let Received { structure, values } = received;
+        let leaves = values.len();
         let mut nodes = structure.0.iter();
         let mut values = values.into_iter();
-        self.node(py, &mut nodes, &mut values)
+        self.node(py, &mut nodes, &mut values).map_err(|error| {
+            // The leaf that failed is the last one that was taken.
+            let failed = leaves.saturating_sub(values.len() + 1);
+            let path = structure.paths().into_iter().nth(failed).unwrap_or_default();
+            match schema_error(py, format!("batch{path}: {}", error.value(py))) {
+                Ok(named) => {
+                    named.set_cause(py, Some(error));
+                    named
+                }
+                Err(other) => other,
+            }
+        })
     }
 
     fn node<'py>(
@@ -122,12 +134,9 @@ impl Rebuilder {
             Value::Bytes(window) => PyBytes::new(py, window.bytes()).into_any(),
             Value::Pickle(window) => {
                 if !self.allow_pickle {
-                    let message = "this feed carries pickled objects, which can run any code\n  if you trust its server, \
-                                   attach with allow_pickle=True";
-                    return Err(PyErr::from_type(
-                        py.import("feedline._errors")?.getattr("SchemaError")?.cast_into()?,
-                        (message,),
-                    ));
+                    let message = "a pickled object, which can run any code when it is loaded\n  if you trust the feed's \
+                                   server, attach with allow_pickle=True";
+                    return Err(pyo3::exceptions::PyTypeError::new_err(message));
                 }
                 py.import("pickle")?.call_method1("loads", (PyBytes::new(py, window.bytes()),))?
             }
@@ -172,6 +181,11 @@ impl Rebuilder {
             }
         }
     }
+}
+
+fn schema_error(py: Python<'_>, message: String) -> PyResult<PyErr> {
+    let class = py.import("feedline._errors")?.getattr("SchemaError")?.cast_into()?;
+    Ok(PyErr::from_type(class, (message,)))
 }
 
 fn numpy_dtype<'py>(py: Python<'py>, dtype: DType) -> PyResult<Bound<'py, PyAny>> {

@@ -173,7 +173,17 @@ impl PySource {
             Failure { kind: FailureKind::Stopped, message: format!("it was ended by {}", error.get_type(py)) }
         };
         self.raised = Some(error);
+        self.end_workers(py);
         failure
+    }
+
+    /// Ends a torch loader's workers now: a traceback may keep its iterator alive for as long as somebody likes.
+    fn end_workers(&mut self, py: Python<'_>) {
+        if let Some(batches) = self.batches.take()
+            && let Ok(Some(shut_down)) = batches.bind(py).getattr_opt("_shutdown_workers")
+        {
+            let _ = shut_down.call0();
+        }
     }
 }
 
@@ -225,9 +235,9 @@ impl Source for PySource {
 
 impl Drop for PySource {
     fn drop(&mut self) {
-        // Workers of a loader end when its iterator goes: now, not when the GIL happens to be taken next.
-        let batches = self.batches.take();
-        let flat = std::mem::take(&mut self.flat);
-        let _ = Python::try_attach(|_| drop((batches, flat)));
+        let _ = Python::try_attach(|py| {
+            self.end_workers(py);
+            self.flat = Flat::default();
+        });
     }
 }

@@ -130,10 +130,10 @@ impl Link {
         }
     }
 
-    /// What the server said since, or, once, that it is gone.
+    /// What the server said since, or, from then on, that it is gone.
     pub fn news(&mut self) -> Option<News> {
         if !self.open {
-            return None;
+            return Some(News::Lost);
         }
         match self.channel.receive::<Reply>() {
             Ok(Some((reply, fds))) => {
@@ -151,11 +151,8 @@ impl Link {
         }
     }
 
-    /// Waits for news for at most a tenth of a second. From a server that is gone there is only that to hear.
+    /// Waits for news for at most a tenth of a second.
     pub fn wait_news(&mut self, check: Check<'_>) -> Result<Option<News>, Error> {
-        if !self.open {
-            return Ok(Some(News::Lost));
-        }
         if let Some(news) = self.news() {
             return Ok(Some(news));
         }

@@ -164,7 +164,7 @@ impl Consumer {
         let (link, welcome) = Link::open(&config.name, config.timeout, check)?;
         let head = Arc::new(welcome.head);
         let table = LeaseTable::new(Arc::clone(&head), welcome.page, welcome.bell, 0, 0);
-        let view = View::new(welcome.ring, welcome.memory, config.mode)?;
+        let view = View::new(welcome.ring, welcome.memory, config.mode, &config.name)?;
         let consumer = Self {
             stats: ConsumerStats { server_pid: link.server_pid(), ..ConsumerStats::default() },
             config,
@@ -397,7 +397,11 @@ impl Consumer {
             return Err(self.why_over(state::STOPPED));
         }
         while let Some(news) = self.link.news() {
+            let is_last = matches!(news, News::Lost);
             self.hear(news)?;
+            if is_last {
+                break;
+            }
         }
         Ok(())
     }
@@ -405,7 +409,7 @@ impl Consumer {
     fn hear(&mut self, news: News) -> Result<(), Error> {
         let name = &self.config.name;
         match news {
-            News::Reply(Reply::Ring(info), memory) => self.view.adopt(info, memory),
+            News::Reply(Reply::Ring(info), memory) => self.view.adopt(info, memory, name),
             News::Reply(Reply::Detached { stalled_secs }, _) => {
                 self.joined = false;
                 if !std::mem::take(&mut self.in_epoch) {

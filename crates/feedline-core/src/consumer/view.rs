@@ -48,8 +48,8 @@ pub(super) struct View {
 }
 
 impl View {
-    pub fn new(info: RingInfo, memory: OwnedFd, mode: Mode) -> Result<Self, Error> {
-        let (memfd, shared, current) = open(&info, memory, mode)?;
+    pub fn new(info: RingInfo, memory: OwnedFd, mode: Mode, name: &str) -> Result<Self, Error> {
+        let (memfd, shared, current) = open(&info, memory, mode, name)?;
         let pages = PrivatePages::open();
         let mode = if mode == Mode::Cow && pages.is_none() {
             tracing::warn!(
@@ -77,10 +77,10 @@ impl View {
     }
 
     /// Goes on in a new ring. Batches cut from the old one keep it.
-    pub fn adopt(&mut self, info: RingInfo, memory: Vec<OwnedFd>) -> Result<(), Error> {
+    pub fn adopt(&mut self, info: RingInfo, memory: Vec<OwnedFd>, name: &str) -> Result<(), Error> {
         let memory = memory.into_iter().next();
         let memory = memory.ok_or_else(|| Error::Protocol("a new ring came without its memory".into()))?;
-        let (memfd, shared, current) = open(&info, memory, self.mode)?;
+        let (memfd, shared, current) = open(&info, memory, self.mode, name)?;
         self.strides = strides(&info.schema);
         self.structure = structure_of(&info.schema);
         (self.info, self.memfd, self.shared, self.current, self.last) = (info, memfd, shared, current, None);
@@ -271,7 +271,12 @@ fn structure_of(schema: &Schema) -> Arc<Structure> {
     }
 }
 
-fn open(info: &RingInfo, memory: OwnedFd, mode: Mode) -> Result<(Memfd, Arc<Mapping>, Arc<Mapping>), Error> {
+fn open(
+    info: &RingInfo,
+    memory: OwnedFd,
+    mode: Mode,
+    name: &str,
+) -> Result<(Memfd, Arc<Mapping>, Arc<Mapping>), Error> {
     if !info.schema.is_sound() {
         return Err(Error::Protocol("the server sent a schema that is not consistent".into()));
     }
@@ -280,7 +285,7 @@ fn open(info: &RingInfo, memory: OwnedFd, mode: Mode) -> Result<(Memfd, Arc<Mapp
     let map = |access| {
         Mapping::new(&memfd, &layout, access).map(Arc::new).map_err(|error| match error {
             feedline_ring::RingError::NoMemory { .. } => Error::Memory(format!(
-                "this process may not map the feed's ring of {}: its address space is limited (ulimit -v)\n  \
+                "this process may not map the ring of feed {name:?}, {}: its address space is limited (ulimit -v)\n  \
                  raise the limit, serve the feed with a smaller ring=, or attach with mode=\"copy\", which needs half as much",
                 size_text(layout.len_bytes()),
             )),
