@@ -2,8 +2,8 @@
 
 A feed is a log of samples in shared memory; a consumer is a cursor on it.
 
-    feedline.serve(loader, "imagenet")                    # in one process
-    feed = feedline.attach("imagenet", batch_size=96)     # in each training script, instead of the loader
+    feedline.serve(loader, "imagenet")                 # in one process
+    feed = feedline.attach("imagenet", batch_size=96)  # in each script, instead of the loader
 """
 
 from feedline._core import __version__

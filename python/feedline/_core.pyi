@@ -1,6 +1,17 @@
 from collections.abc import Callable, Iterator
 from typing import Any, Self, final
 
+__all__ = [
+    "Batches",
+    "Exported",
+    "FeedCore",
+    "ServerCore",
+    "__version__",
+    "check_name",
+    "feeds",
+    "parse_size",
+]
+
 __version__: str
 
 @final

@@ -1,4 +1,4 @@
-"""What goes wrong, by what one can do about it. Each is also the built-in error that one would expect."""
+"""What goes wrong, by what one can do about it; each is also the built-in error to expect."""
 
 
 class FeedlineError(Exception):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from types import TracebackType
@@ -30,19 +29,21 @@ def attach(
 ) -> Feed:
     """Attach to a running feed; use the result where the loader was.
 
-    Waits up to ``timeout_secs`` for the feed and its first batch (``FeedNotFoundError``, ``StalledError``). Costs
-    nothing and holds up nobody until the first batch is asked for. ``batch_size=None`` hands on the loader's own
-    batches.
+    Waits up to ``timeout_secs`` for the feed and its first batch (``FeedNotFoundError``,
+    ``StalledError``). Costs nothing and holds up nobody until the first batch is asked for.
+    ``batch_size=None`` hands on the loader's own batches.
 
-    Batches point straight into shared memory. Writing into one is allowed and private, but dear the first few times;
-    a consumer that keeps doing it gets copies. ``mode="readonly"`` spares the look for such writes, and a write then
-    crashes the process; ``mode="copy"`` copies every batch.
+    Batches point straight into shared memory. Writing into one is allowed and private, but dear the
+    first few times; a consumer that keeps doing it gets copies. ``mode="readonly"`` spares the look
+    for such writes, and a write then crashes the process; ``mode="copy"`` copies every batch.
 
     Where torch is in use, the result is a ``torch.utils.data.DataLoader``.
     """
     if reconnect_secs:
-        raise NotImplementedError("reconnect_secs is not there yet: attach again after a ServerLostError")
-    arguments = {
+        raise NotImplementedError(
+            "reconnect_secs is not there yet: attach again after a ServerLostError"
+        )
+    arguments: dict[str, Any] = {
         "name": _checked_name(name),
         "batch_size": _checked_batch_size(batch_size),
         "drop_last": bool(drop_last),
@@ -71,12 +72,14 @@ def _checked_batch_size(batch_size: object) -> int | None:
         return None
     if isinstance(batch_size, bool) or not hasattr(batch_size, "__index__"):
         raise BatchSizeError(
-            f"batch_size={batch_size!r} is not a number of samples\n  give a positive int, or None for the loader's own"
+            f"batch_size={batch_size!r} is not a number of samples\n"
+            "  give a positive int, or None for the loader's own"
         )
     size = int(batch_size.__index__())
     if not 1 <= size < 2**40:
         raise BatchSizeError(
-            f"batch_size={size} is not possible\n  a batch has at least one sample; None is for the loader's own batches"
+            f"batch_size={size} is not possible\n"
+            "  a batch has at least one sample; None is for the loader's own batches"
         )
     return size
 
@@ -106,7 +109,7 @@ class Feed:
         return self._core.iterate()
 
     def __len__(self) -> int:
-        """Batches per epoch, exactly; a ``TypeError`` until that can be known, at the latest after one epoch."""
+        """Batches per epoch, exactly; a ``TypeError`` until that is known (after one epoch)."""
         batches = self._core.batches_per_epoch()
         if batches is None:
             raise TypeError(
@@ -125,7 +128,7 @@ class Feed:
         return self._core.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Accepted for the sake of frameworks that call it; the server decides which epoch comes."""
+        """Accepted because frameworks call it; the server decides which epoch comes."""
 
     def stats(self) -> dict[str, Any]:
         """Counts of this consumer: samples, batches, time waited, leases, how batches are taken."""
@@ -139,9 +142,12 @@ class Feed:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<feedline.Feed {self.name!r}, batch_size={self._arguments['batch_size']}, pid {os.getpid()}>"
+        return f"<feedline.Feed {self.name!r}, batch_size={self._arguments['batch_size']}>"

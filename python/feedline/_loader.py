@@ -16,11 +16,13 @@ def check_loader(loader: object) -> None:
         )
     if not isinstance(loader, Iterable) and not hasattr(loader, "__getitem__"):
         hint = "call it first" if callable(loader) else "pass a DataLoader, a list, a generator"
-        raise TypeError(f"a loader is an iterable of batches; {type(loader).__name__} is not iterable\n  {hint}")
+        raise TypeError(
+            f"a loader is an iterable of batches; {type(loader).__name__} is not iterable\n  {hint}"
+        )
 
 
 def is_one_shot(loader: object) -> bool:
-    """Whether a second epoch would be empty: generators and the iterators of the standard library."""
+    """Whether a second epoch would be empty: generators, iterators of the standard library."""
     if isinstance(loader, types.GeneratorType):
         return True
     return hasattr(loader, "__next__") and type(loader).__module__ in ("builtins", "itertools")
@@ -56,7 +58,7 @@ def _samples(loader: Any) -> int | None:
 
 
 def begin_epoch(loader: Any) -> Callable[[int], None]:
-    """What to do before each epoch: samplers and datasets that shuffle by epoch are told its number."""
+    """What to do before each epoch: tell it to samplers and datasets that shuffle by epoch."""
     candidates = [loader]
     for path in (("sampler",), ("batch_sampler",), ("batch_sampler", "sampler"), ("dataset",)):
         found = loader

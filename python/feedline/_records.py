@@ -1,14 +1,16 @@
 """Finding again, in a consumer, the classes that a loader's batches are made of.
 
-Nothing is unpickled: a class is looked up by name and taken only if it is a record with the same fields. Where it can't be
-found, because it was defined in the server's script or inside a function, one with the same name and fields is made.
+Nothing is unpickled: a class is looked up by name and taken only if it is a record with the same
+fields. Where it can't be found, because it was defined in the server's script or inside a function,
+one with the same name and fields is made.
 """
 
 import collections
+import contextlib
 import dataclasses
 import importlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 
@@ -18,7 +20,8 @@ def named_tuple(module: str, name: str, fields: Sequence[str]) -> type[Any]:
     if isinstance(found, type) and issubclass(found, tuple):
         if tuple(getattr(found, "_fields", ())) == tuple(fields):
             return found
-    return cast("type[Any]", collections.namedtuple(_last(name), list(fields)))  # type: ignore[misc] # noqa: PYI024
+    made: Any = collections.namedtuple(_last(name), list(fields))  # type: ignore[misc]
+    return cast("type[Any]", made)
 
 
 def dataclass(module: str, name: str, fields: Sequence[str]) -> type[Any]:
@@ -40,12 +43,12 @@ def fill(cls: type[Any], fields: Sequence[str], values: Sequence[object]) -> obj
 
 def mapping(module: str, name: str, items: dict[Any, Any]) -> Mapping[Any, Any]:
     """Turn a dict into the mapping that it was, or leave it a dict."""
-    found = _find(module, name)
+    found: Any = _find(module, name)
     if isinstance(found, type) and issubclass(found, Mapping):
-        try:
-            return cast("Mapping[Any, Any]", found(items))
-        except TypeError:
-            return items
+        build: Callable[[dict[Any, Any]], Mapping[Any, Any]] = found
+        # One whose constructor takes something else stays a dict.
+        with contextlib.suppress(TypeError):
+            return build(items)
     return items
 
 

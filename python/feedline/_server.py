@@ -35,8 +35,9 @@ def feeds() -> list[FeedInfo]:
 class Server:
     """Serves a loader from a thread of this process; a context manager.
 
-    The name is taken and consumers can attach once ``start()`` has returned. What the loader raises is raised by
-    ``wait()``, and by every consumer. Memory: the ring (8 batches, at least 16 MB, unless ``ring`` says otherwise).
+    The name is taken and consumers can attach once ``start()`` has returned. What the loader raises
+    is raised by ``wait()``, and by every consumer. Costs the ring's memory (8 batches, at least
+    16 MB, unless ``ring`` says otherwise) and one copy of each batch.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Server:
         if is_one_shot(loader):
             if epochs is not None and epochs > 1:
                 raise FeedValueError(
-                    f"epochs={epochs} of a {type(loader).__name__}, which can be iterated only once\n"
+                    f"epochs={epochs} of a {type(loader).__name__}, which can be iterated once\n"
                     "  pass an object whose iter() starts anew, such as a DataLoader or a list"
                 )
             epochs = 1
@@ -99,17 +100,19 @@ class Server:
         return self._name
 
     def start(self) -> Self:
-        """Take the name and begin to load, in a thread; return as soon as consumers can attach."""
+        """Take the name and load in a thread; return as soon as consumers can attach."""
         self._bind()
         _running.add(self)
-        self._thread = threading.Thread(target=self._serve_quietly, name=f"feedline-{self._name}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._serve_quietly, name=f"feedline-{self._name}", daemon=True
+        )
         self._thread.start()
         return self
 
     def wait(self, timeout_secs: float | None = None) -> bool:
-        """Wait until the epochs are done and read, or the server was stopped; raise what the loader raised.
+        """Wait until the epochs are done and read, or the server was stopped.
 
-        False if the time was over first.
+        Raises what the loader raised. False if the time was over first.
         """
         if self._thread is None:
             raise FeedlineError(f'the server of feed "{self._name}" was not started')
@@ -125,12 +128,12 @@ class Server:
         return True
 
     def stop(self) -> None:
-        """End the feed: consumers get a ``ServerLostError``, and the name is free when this returns."""
+        """End the feed; consumers get a ``ServerLostError``, and the name is free afterwards."""
         self._stopping = True
         if self._core is not None:
             self._core.stop(f"its server (pid {os.getpid()}) was told to stop")
         if self._thread is not None and self._thread is not threading.current_thread():
-            # A loader that hangs in its next batch can't be interrupted; the feed has ended all the same.
+            # A loader that hangs can't be interrupted; the feed has ended all the same.
             self._thread.join(1.0)
         self._stopped = True
 
@@ -144,7 +147,10 @@ class Server:
         return self.start()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()
         if kind is None and self._error is not None:
@@ -160,7 +166,9 @@ class Server:
     def _run(self, core: ServerCore) -> None:
         samples, batches = length_of(self._loader)
         begin = begin_epoch(self._loader)
-        core.run(self._loader, begin, samples=samples, batches=batches, allow_pickle=self._allow_pickle)
+        core.run(
+            self._loader, begin, samples=samples, batches=batches, allow_pickle=self._allow_pickle
+        )
 
     def _serve_quietly(self) -> None:
         assert self._core is not None
@@ -175,9 +183,9 @@ class Server:
 
 
 def serve(loader: Any, name: str, **options: Any) -> None:
-    """Serve a loader from this thread until its epochs are done and read; takes what ``Server`` takes.
+    """Serve a loader from this thread until its epochs are done and read.
 
-    Ctrl-C ends it, and consumers learn of it.
+    Takes what ``Server`` takes. Ctrl-C ends it, and consumers learn of it.
     """
     server = Server(loader, name, **options)
     core = server._bind()
@@ -207,7 +215,9 @@ def _ring(ring: object) -> tuple[int | None, int | None]:
     if isinstance(ring, str):
         size = parse_size(ring)
         if size is None:
-            raise FeedValueError(f'ring="{ring}" is not a size\n  write "512MB", "2GiB", or a number of samples')
+            raise FeedValueError(
+                f'ring="{ring}" is not a size\n  write "512MB", "2GiB", or a number of samples'
+            )
         return size, None
     return None, _count("ring", ring, least=1)
 

@@ -30,7 +30,7 @@ class FeedDataset(IterableDataset[Any]):
 
 
 class TorchFeed(Feed, DataLoader[Any]):
-    """A ``DataLoader`` without workers, batching or collating of its own: the feed has done all that."""
+    """A ``DataLoader`` without workers or batching of its own: the feed has done all that."""
 
     def __init__(self, arguments: dict[str, Any], core: FeedCore | None = None) -> None:
         """Made by ``attach``."""
