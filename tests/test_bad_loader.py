@@ -68,8 +68,9 @@ def test_a_batch_size_that_does_not_divide_what_came_before() -> None:
         feed = feedline.attach("train", batch_size=32)
         sizes, keys, error = run_to_error(feed)
         assert isinstance(error, feedline.LoaderError)
-        assert keys == list(range(1000))
-        assert sizes == [32] * 31 + [8]
+        # A short batch is an epoch's end, and this is none: the last eight are not handed out.
+        assert keys == list(range(992))
+        assert sizes == [32] * 31
         feed.close()
 
 
@@ -139,15 +140,21 @@ def test_it_raises_in_iter() -> None:
 
 
 def test_it_raises_in_the_second_epoch() -> None:
+    begun = threading.Event()
+
     class SecondTime(Numbered):
         def _epoch(self, epoch: int) -> Iterator[Any]:
             if epoch == 1:
+                begun.wait()
                 raise RuntimeError("files were deleted overnight")
             yield from super()._epoch(epoch)
 
     with failing(SecondTime(100, 10), feedline.LoaderError, epochs=3):
         feed = feedline.attach("train", batch_size=10)
-        assert read(feed) == expected(0, 100, 10)
+        iterator = iter(feed)
+        first = next(iterator)
+        begun.set()
+        assert keys_of(first) + read(iterator).keys == expected(0, 100, 10).keys
         for _ in range(2):
             with pytest.raises(feedline.LoaderError, match="deleted overnight"):
                 next(iter(feed))

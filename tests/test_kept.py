@@ -73,6 +73,22 @@ def test_list_in_a_process_of_its_own(start: Start) -> None:
         assert report["exact"]
 
 
+def test_list_and_then_nothing_more_holds_nobody_up_beyond_the_stall_time() -> None:
+    """It has read its epoch, keeps the batches and doesn't ask again."""
+    loader = Numbered(2000, 10, width=999)
+    with (
+        feedline.Server(loader, "train", epochs=2, wait_for=2, ring=60, stall_timeout_secs=0.5),
+        ThreadPoolExecutor(1) as pool,
+    ):
+        hoarding = feedline.attach("train", batch_size=7)
+        listing = pool.submit(list, hoarding)
+        with feedline.attach("train", batch_size=7) as feed:
+            for epoch in range(2):
+                assert read(feed) == expected(epoch, 2000, 7)
+        assert read(listing.result()) == expected(0, 2000, 7)
+        hoarding.close()
+
+
 @pytest.mark.parametrize("keep_every", [1, 2, 5])
 def test_some_kept_some_not_some_written(keep_every: int) -> None:
     with feedline.Server(Numbered(3000, 10, width=777), "train", epochs=1, ring=60):

@@ -55,8 +55,13 @@ def attach(
     }
     core = FeedCore(**arguments)
     if format == "torch" or (format is None and (core.yields_torch or "torch" in sys.modules)):
-        from feedline._torch import TorchFeed
-
+        try:
+            from feedline._torch import TorchFeed
+        except ImportError as error:
+            raise FeedlineError(
+                f'feed "{name}" yields torch tensors, and torch is not installed here\n'
+                '  take them as NumPy arrays: format="numpy"'
+            ) from error
         return TorchFeed(arguments, core)
     return Feed(arguments, core)
 

@@ -177,7 +177,7 @@ class Server:
         except BaseException as error:  # it is raised again by wait()
             self._error = error
             if not self._stopping:
-                _log.error('feed "%s" failed: %s', self._name, error)
+                _log.error('feed "%s" failed: %s', self._name, str(error))
         finally:
             _running.discard(self)
 

@@ -70,12 +70,10 @@ pub enum Error {
     #[error("{}", .0.message)]
     Failed(Failure),
     /// All epochs are over.
-    #[error("feed {name:?} has ended: its {epochs} epochs are over\n  serve it with epochs=None to go on without end")]
+    #[error("feed {name:?} has ended: all its epochs are over\n  serve it with epochs=None to go on without end")]
     Ended {
         /// Which feed.
         name: String,
-        /// How many it had.
-        epochs: u64,
     },
     /// This consumer was cut off because it stood still.
     #[error("{0}")]

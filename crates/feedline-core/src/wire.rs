@@ -119,10 +119,7 @@ pub enum Reply {
     /// The feed is over before its time.
     Failed(Failure),
     /// The feed is over: all its epochs are done.
-    Ended {
-        /// How many.
-        epochs: u64,
-    },
+    Ended,
     /// The consumer stood still for too long and has lost its cursor.
     Detached {
         /// For how long.

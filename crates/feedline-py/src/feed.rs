@@ -60,7 +60,10 @@ impl FeedCore {
             if idle.is_here() {
                 match idle.check() {
                     Ok(()) => return Ok(idle),
-                    Err(error) => end = Some(error),
+                    Err(error) => {
+                        self.lock().end = Some(error.clone());
+                        end = Some(error);
+                    }
                 }
             }
             self.retire(&idle.stats());

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyList};
 
 use crate::errors::{check_signals, failed, take_interrupt, to_python, traceback};
-use crate::flatten::{Flat, failure, flatten};
+use crate::flatten::{Flat, Refusal, failure, flatten};
 
 /// A name that is held, a socket that listens, and a log to fill.
 #[pyclass(frozen, module = "feedline._core")]
@@ -221,6 +221,10 @@ impl Source for PySource {
             };
             match flatten(&item, self.allow_pickle) {
                 Ok(flat) => self.flat = flat,
+                // Ctrl-C is Ctrl-C, wherever it comes.
+                Err(Refusal::Raised(error)) if !error.is_instance_of::<PyException>(py) => {
+                    return Err(self.fail(py, error));
+                }
                 Err(refusal) => return Err(failure(py, &refusal)),
             }
             Ok(Some(()))

@@ -416,7 +416,7 @@ impl Consumer {
                     return Ok(());
                 }
                 Err(Error::Stalled(format!(
-                    "this consumer (pid {}) held up feed {name:?} for {stalled_secs:.0} s and was detached\n  \
+                    "this consumer (pid {}) held up feed {name:?} for {stalled_secs} s and was detached\n  \
                      iterate again to join the feed anew, or give the server a longer stall_timeout_secs",
                     std::process::id(),
                 )))
@@ -427,7 +427,7 @@ impl Consumer {
             ))),
             News::Reply(Reply::Refused { why, .. }, _) => Err(Error::Protocol(why)),
             // These are acted on when all that was published has been read: the head page says when.
-            News::Reply(Reply::Failed(_) | Reply::Ended { .. }, _) => Ok(()),
+            News::Reply(Reply::Failed(_) | Reply::Ended, _) => Ok(()),
             News::Reply(..) => Ok(()),
             // A server that is over has told us so in the head page, and what it published stays readable.
             News::Lost if matches!(self.head.state(), state::ENDED | state::FAILED) => {
@@ -465,7 +465,7 @@ impl Consumer {
 
     fn why_over(&mut self, over: u32) -> Error {
         if over == state::ENDED {
-            return Error::Ended { name: self.config.name.clone(), epochs: self.epoch };
+            return Error::Ended { name: self.config.name.clone() };
         }
         let failure = self.link.failure();
         let (name, pid) = (&self.config.name, self.link.server_pid());

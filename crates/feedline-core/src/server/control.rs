@@ -297,7 +297,7 @@ impl Control {
         let phase = self.shared.lock().phase.clone();
         let farewell = match phase {
             Phase::Starting | Phase::Running | Phase::Draining => return false,
-            Phase::Ended => Reply::Ended { epochs: self.shared.options.epochs.unwrap_or(0) },
+            Phase::Ended => Reply::Ended,
             Phase::Broken(failure) => Reply::Failed(failure),
         };
         for link in self.links.values_mut().filter(|link| link.stage != Stage::New) {

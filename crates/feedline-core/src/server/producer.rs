@@ -409,7 +409,7 @@ impl Producer<'_> {
                 member.idle_since = Since::now();
                 member.detached_after_secs = Some(secs);
                 let (name, pid) = (&self.shared.name, member.pid);
-                tracing::warn!("feed {name:?}: detached pid {pid}, which held up the others for {secs:.0} s");
+                tracing::warn!("feed {name:?}: detached pid {pid}, which held up the others for {secs} s");
             }
         }
         self.shared.control_bell.ring();
@@ -477,6 +477,10 @@ struct Stall {
 
 impl Stall {
     fn look(&mut self, state: &State, limit: Duration) -> Option<u64> {
+        // Who waits for wait_for others stands still because it must.
+        if !state.members.gate_open {
+            self.seen = None;
+        }
         let (id, released) = state.log.slowest()?;
         match self.seen {
             Some((seen, at, since)) if seen == id && at == released => (since.elapsed() >= limit).then_some(id),
