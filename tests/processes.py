@@ -154,14 +154,12 @@ def processes_with(word: str) -> list[int]:
 
 
 def children_of_this_process() -> list[int]:
-    """Direct children, zombies too, apart from multiprocessing's own book-keeping process."""
+    """Find direct children, zombies too, apart from multiprocessing's own book-keeping process."""
     found = []
     for task in Path("/proc/self/task").iterdir():
-        for pid in (task / "children").read_text().split():
-            try:
-                command = Path(f"/proc/{pid}/cmdline").read_text()
-            except OSError:
-                continue
-            if "resource_tracker" not in command:
-                found.append(int(pid))
+        # A thread, or a child, may end while we look.
+        with contextlib.suppress(OSError):
+            for pid in (task / "children").read_text().split():
+                if "resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_text():
+                    found.append(int(pid))
     return found

@@ -8,10 +8,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import feedline
+import pytest
 import roles
 from child import hear, say
 from conftest import Start
-from loaders import Numbered
+from loaders import EPOCH, Numbered
 from processes import eventually, joined
 from reading import expected, is_exact, read
 
@@ -77,16 +78,33 @@ def stand_still_then_go_on(name: str, batch_size: int) -> None:
 
 def test_a_consumer_that_stands_still_is_detached_and_finds_out(start: Start) -> None:
     loader = Numbered(3000, 10)
-    with feedline.Server(
-        loader, "train", epochs=1, ring=60, wait_for=2, stall_timeout_secs=0.5
-    ) as server:
+    with feedline.Server(loader, "train", epochs=2, ring=60, stall_timeout_secs=0.5):
         stuck = start(stand_still_then_go_on, name="train", batch_size=7)
-        with feedline.attach("train", batch_size=7) as feed:
-            assert read(feed) == expected(0, 3000, 7)
         stuck.expect("standing")
+        with feedline.attach("train", batch_size=7) as feed:
+            got = read(feed)
+            assert got == expected(got.keys[0] // EPOCH, 3000, 7)
         stuck.tell("go on")
         stuck.expect_error(feedline.StalledError, "train")
-        assert server.stats()["samples"] == 3000
+
+
+def test_waiting_for_others_to_start_is_not_standing_still() -> None:
+    """Under `wait_for` nobody may read yet, however long the last one takes to come."""
+    with (
+        feedline.Server(
+            Numbered(1000, 10), "train", epochs=1, ring=60, wait_for=2, stall_timeout_secs=0.3
+        ),
+        ThreadPoolExecutor(1) as pool,
+    ):
+        early, late = (feedline.attach("train", batch_size=7) for _ in range(2))
+        reading = pool.submit(read, early)
+        # Three times the stall time: a chance to be wrong.
+        with pytest.raises(TimeoutError):
+            reading.result(timeout=1.0)
+        assert read(late) == expected(0, 1000, 7)
+        assert reading.result() == expected(0, 1000, 7)
+        early.close()
+        late.close()
 
 
 def test_a_pause_shorter_than_the_stall_time_costs_nothing(start: Start) -> None:

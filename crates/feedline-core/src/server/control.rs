@@ -149,8 +149,10 @@ impl Control {
     fn drop_link(&mut self, id: u64) {
         self.links.remove(&id);
         let mut state = self.shared.lock();
-        if state.members.remove(id).is_some() {
-            state.log.leave(id);
+        state.refresh();
+        let State { log, members, .. } = &mut *state;
+        if members.remove(id, log).is_some() {
+            log.leave(id);
             self.shared.producer_bell.ring();
         }
     }

@@ -39,15 +39,26 @@ pub(super) struct Members {
     map: BTreeMap<u64, Member>,
     /// Enough have asked once: from then on everybody is answered at once.
     pub gate_open: bool,
+    /// The furthest epoch that anybody who is gone had reached.
+    reached: u64,
+    /// Since when nobody is attached.
+    alone_since: Option<Since>,
 }
 
 impl Members {
     pub fn insert(&mut self, id: u64, member: Member) {
         self.map.insert(id, member);
+        self.alone_since = None;
     }
 
-    pub fn remove(&mut self, id: u64) -> Option<Member> {
-        self.map.remove(&id)
+    /// Forgets a consumer, but not how far it came.
+    pub fn remove(&mut self, id: u64, log: &Log) -> Option<Member> {
+        self.reached = self.reached.max(log.cursor(id).map_or(0, |(epoch, _)| epoch));
+        let member = self.map.remove(&id);
+        if self.map.is_empty() {
+            self.alone_since = Some(Since::now());
+        }
+        member
     }
 
     pub fn get_mut(&mut self, id: u64) -> Option<&mut Member> {
@@ -89,8 +100,13 @@ impl Members {
         self.map.values().any(|member| member.joined && member.page.is_waiting())
     }
 
-    /// Whether everybody has read `epochs` epochs, or has shown no interest for long enough.
+    /// Whether everybody who is here has read `epochs` epochs, or has shown no interest for long enough. If nobody is here,
+    /// whether somebody had; a job that crashed finds its feed again for as long as patience lasts.
     pub fn are_done(&self, log: &Log, epochs: u64, patience: std::time::Duration) -> bool {
+        if self.map.is_empty() {
+            let given_up = self.alone_since.is_some_and(|since| since.is_over(patience));
+            return self.gate_open && (self.reached >= epochs || given_up);
+        }
         self.gate_open
             && self.map.iter().all(|(&id, member)| match log.cursor(id) {
                 Some((epoch, _)) if member.joined => epoch >= epochs,
