@@ -49,7 +49,8 @@ pub struct CursorWords {
     pub mode: AtomicU32,
     /// Live leases.
     pub leases: AtomicU32,
-    _reserved: AtomicU32,
+    /// Whether it has read an epoch and not asked for the next.
+    pub resting: AtomicU32,
     /// Samples handed out up to here.
     pub cursor: AtomicU64,
     /// Batches handed out.
@@ -82,7 +83,7 @@ impl Default for CursorWords {
             waiting: AtomicU32::new(0),
             mode: AtomicU32::new(0),
             leases: AtomicU32::new(0),
-            _reserved: AtomicU32::new(0),
+            resting: AtomicU32::new(0),
             cursor: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             waited_nanos: AtomicU64::new(0),

@@ -250,11 +250,9 @@ impl Consumer {
                 "this iterator belongs to the parent process; iterate the feed anew in the child".into(),
             ));
         }
+        self.table.page().resting.store(0, Ordering::Relaxed);
         if self.looked.elapsed() >= SLICE {
             self.glance()?;
-        }
-        if !self.joined {
-            self.join(check)?;
         }
         self.pressure.relieve(&self.head, &self.table);
         if self.pressure.is_hoarder(&self.table) {
@@ -263,12 +261,17 @@ impl Consumer {
         }
         let mut slice = PRESSED_SLICE;
         loop {
+            // At first, and when the server detached us between two epochs.
+            if !self.joined {
+                self.join(check)?;
+            }
             match self.look()? {
                 Look::Batch(end) => return self.take(end).map(Some),
                 Look::EpochOver(end) => {
                     self.epoch += 1;
                     self.cursor = Some(end);
                     self.in_epoch = false;
+                    self.table.page().resting.store(1, Ordering::Relaxed);
                     self.table.advance(self.epoch, end);
                     return Ok(None);
                 }
@@ -321,6 +324,9 @@ impl Consumer {
         let head = self.head.head();
         if self.head.generation() != self.view.generation() {
             self.adopt_ring()?;
+            if !self.joined {
+                return Ok(Look::Nothing);
+            }
         }
         let cursor = match self.cursor {
             Some(cursor) => cursor,

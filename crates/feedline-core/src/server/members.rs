@@ -100,6 +100,11 @@ impl Members {
         self.map.values().any(|member| member.joined && member.page.is_waiting())
     }
 
+    /// Whether a consumer is between two epochs and has not asked for the next.
+    pub fn is_resting(&self, id: u64) -> bool {
+        self.map.get(&id).is_some_and(|member| member.page.resting.load(Ordering::Relaxed) != 0)
+    }
+
     /// Whether everybody who is here has read `epochs` epochs, or has shown no interest for long enough. If nobody is here,
     /// whether somebody had; a job that crashed finds its feed again for as long as patience lasts.
     pub fn are_done(&self, log: &Log, epochs: u64, patience: std::time::Duration) -> bool {

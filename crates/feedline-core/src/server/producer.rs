@@ -25,6 +25,10 @@ use crate::wire::RingInfo;
 /// The longest sleep without a call of the caller's hook.
 const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
+/// How long a consumer that has read an epoch and not asked for the next may hold up one that starves. It has nothing in hand
+/// and loses nothing: it joins again when it asks.
+const REST: Duration = Duration::from_secs(2);
+
 /// Why appending stopped in the middle of an epoch.
 enum Halt {
     /// Nobody needs the rest of this epoch; the next one should begin.
@@ -78,17 +82,16 @@ pub(super) fn run(shared: &Shared, source: &mut dyn Source, poll: Poll<'_>) -> R
 
 impl Producer<'_> {
     fn epochs(&mut self, source: &mut dyn Source) -> Result<(), Halt> {
-        let mut epoch = 0;
-        while self.shared.options.epochs.is_none_or(|epochs| epoch < epochs) {
+        let (mut epoch, mut complete) = (0, 0);
+        while self.shared.options.epochs.is_none_or(|epochs| complete < epochs) {
             self.wait_until(|state| state.log.can_begin_epoch().then_some(()))?;
             self.shared.lock().log.begin_epoch();
             source.begin(epoch)?;
-            let (samples, batches, whole) = match self.epoch(source)? {
-                Some((samples, batches)) => (samples, batches, true),
-                None => (0, 0, false),
-            };
-            self.end_epoch(epoch, whole.then_some((samples, batches)))?;
+            let length = self.epoch(source)?;
+            self.end_epoch(epoch, length)?;
             epoch += 1;
+            // An epoch that everybody left in the middle was nobody's.
+            complete += u64::from(length.is_some());
         }
         {
             let mut state = self.shared.lock();
@@ -298,15 +301,19 @@ impl Producer<'_> {
         let head = state.log.head();
         state.log.end_epoch();
         self.shared.head.end_epoch(epoch, head);
+        let (expected, _) = self.shared.head.length();
         if let Some((samples, batches)) = length {
-            let (expected, _) = self.shared.head.length();
-            if expected != feedline_ring::signal::UNKNOWN && expected != samples {
-                let name = &self.shared.name;
-                tracing::warn!("feed {name:?}: epoch {epoch} had {samples} samples where {expected} were expected");
-            }
             self.shared.head.set_length(samples, batches);
         }
         self.shared.announce(&state);
+        drop(state);
+        match length {
+            Some((samples, _)) if expected != feedline_ring::signal::UNKNOWN && expected != samples => {
+                let name = &self.shared.name;
+                tracing::warn!("feed {name:?}: epoch {epoch} had {samples} samples where {expected} were expected");
+            }
+            _ => {}
+        }
         Ok(())
     }
 
@@ -401,16 +408,21 @@ impl Producer<'_> {
     /// another ring.
     fn detach(&mut self, id: u64) -> Result<(), Halt> {
         let secs = self.shared.options.stall_timeout.as_secs_f64();
-        {
+        let (pid, rests) = {
             let mut state = self.shared.lock();
             state.log.leave(id);
-            if let Some(member) = state.members.get_mut(id) {
-                member.joined = false;
-                member.idle_since = Since::now();
-                member.detached_after_secs = Some(secs);
-                let (name, pid) = (&self.shared.name, member.pid);
-                tracing::warn!("feed {name:?}: detached pid {pid}, which held up the others for {secs} s");
-            }
+            let rests = state.members.is_resting(id);
+            let Some(member) = state.members.get_mut(id) else { return Ok(()) };
+            member.joined = false;
+            member.idle_since = Since::now();
+            member.detached_after_secs = Some(secs);
+            (member.pid, rests)
+        };
+        let name = &self.shared.name;
+        if rests {
+            tracing::info!("feed {name:?}: goes on without pid {pid}, which has not asked for its next epoch yet");
+        } else {
+            tracing::warn!("feed {name:?}: detached pid {pid}, which held up the others for {secs} s");
         }
         self.shared.control_bell.ring();
         let capacity = self.ring().info.capacity;
@@ -482,6 +494,8 @@ impl Stall {
             self.seen = None;
         }
         let (id, released) = state.log.slowest()?;
+        let limit =
+            if state.members.is_resting(id) && state.members.anybody_starves() { limit.min(REST) } else { limit };
         match self.seen {
             Some((seen, at, since)) if seen == id && at == released => (since.elapsed() >= limit).then_some(id),
             _ => {
