@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from processes import Child, children_of_this_process, eventually, processes_with
 
 WATCHDOG_SECS = 60.0

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import feedline
 import numpy as np
 import pytest
+
+import feedline
 import roles
 from child import hear, say
 from conftest import Start

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import feedline
 import numpy as np
 import pytest
+
+import feedline
 import roles
 from conftest import Start
 from loaders import Broken, Numbered, torch_loader

@@ -7,8 +7,9 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import feedline
 import pytest
+
+import feedline
 import roles
 from child import hear, say
 from conftest import Start

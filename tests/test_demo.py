@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from processes import eventually, processes_with
 
 WATCHDOG_SECS = 120.0

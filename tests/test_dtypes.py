@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import feedline
 import numpy as np
 import pytest
+
+import feedline
 from test_structure import same, through
 
 torch = pytest.importorskip("torch")

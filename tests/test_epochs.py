@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 
-import feedline
 import pytest
+
+import feedline
 from loaders import EPOCH, Endless, Numbered
 from reading import expected, is_exact, keys_of, read
 

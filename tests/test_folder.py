@@ -6,8 +6,9 @@ import os
 import stat
 from pathlib import Path
 
-import feedline
 import pytest
+
+import feedline
 from loaders import Numbered
 from reading import expected, read
 

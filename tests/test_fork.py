@@ -10,8 +10,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-import feedline
 import pytest
+
+import feedline
 import roles
 from child import say
 from conftest import Start

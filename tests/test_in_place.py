@@ -12,9 +12,10 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import feedline
 import numpy as np
 import pytest
+
+import feedline
 from child import say
 from conftest import Start
 from loaders import EPOCH, Numbered, content

@@ -9,9 +9,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import feedline
 import loaders
-import pytest
 import roles
 from child import say
 from conftest import Start

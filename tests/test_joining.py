@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import feedline
 import pytest
+
+import feedline
 import roles
 from conftest import Start
 from loaders import EPOCH, Numbered

@@ -6,9 +6,10 @@ import gc
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import feedline
 import numpy as np
 import pytest
+
+import feedline
 import roles
 from child import hear, say
 from conftest import Start

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import feedline
 import pytest
+
+import feedline
 from loaders import Endless, Numbered, Sized, torch_loader
 from reading import cut, read
 

@@ -6,8 +6,9 @@ import gc
 import os
 from concurrent.futures import ThreadPoolExecutor
 
-import feedline
 import pytest
+
+import feedline
 from loaders import Numbered
 from processes import eventually, joined
 from reading import expected, keys_of, read

@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import feedline
 import numpy as np
 import pytest
+
+import feedline
 from loaders import Numbered
 from reading import Reading, expected, is_exact, keys_of, read
 

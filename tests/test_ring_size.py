@@ -8,9 +8,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import feedline
 import numpy as np
 import pytest
+
+import feedline
 from child import say
 from conftest import Start
 from loaders import Numbered

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import feedline
 import pytest
+
+import feedline
 import roles
 from child import say
 from conftest import Start

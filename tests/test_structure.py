@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-import feedline
-import loaders
 import numpy as np
 import pytest
+
+import feedline
+import loaders
 from child import say
 from conftest import Start
 from loaders import Fields, Pair, Record

@@ -6,9 +6,10 @@ import sys
 from importlib.abc import MetaPathFinder
 from typing import Any
 
-import feedline
 import numpy as np
 import pytest
+
+import feedline
 from child import say
 from conftest import Start
 from loaders import Numbered, torch_loader
