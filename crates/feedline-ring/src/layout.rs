@@ -1,9 +1,15 @@
 //! Where each lane of a ring stands in its memfd: plain arithmetic.
 //!
 //! A ring has one lane per field. A lane is a byte ring of its own, any multiple of the page long; positions on it
-//! are 64-bit byte offsets that only grow.
+//! are 64-bit byte offsets that only grow. Large lanes are made of huge pages, so they begin and end at those.
 
 use crate::positions::round_up;
+
+/// What a huge page is here. Where it is another size, nothing is gained and nothing lost.
+pub(crate) const HUGE_PAGE: u64 = 2 << 20;
+
+/// From this length on, rounding a lane up to huge pages wastes little.
+const LARGE_LANE: u64 = 4 * HUGE_PAGE;
 
 /// The page size of this machine, in bytes.
 pub fn page_size() -> u64 {
@@ -20,6 +26,11 @@ pub struct Lane {
 }
 
 impl Lane {
+    /// Whether it is made of whole huge pages.
+    pub(crate) fn is_huge(&self) -> bool {
+        self.len_bytes >= LARGE_LANE && self.offset_bytes.is_multiple_of(HUGE_PAGE)
+    }
+
     /// The place in the memfd of a position that only grows.
     pub fn wrap(&self, position: u128) -> u64 {
         (position % u128::from(self.len_bytes)) as u64
@@ -42,7 +53,9 @@ impl Layout {
         let mut lanes = Vec::new();
         let mut offset_bytes = 0_u64;
         for wanted in wanted_bytes {
-            let len_bytes = round_up(wanted.max(1), page)?;
+            let unit = if wanted >= LARGE_LANE { HUGE_PAGE.max(page) } else { page };
+            let len_bytes = round_up(wanted.max(1), unit)?;
+            offset_bytes = round_up(offset_bytes, unit)?;
             lanes.push(Lane { offset_bytes, len_bytes });
             offset_bytes = offset_bytes.checked_add(len_bytes)?;
         }

@@ -7,13 +7,18 @@
 //! ```
 
 use std::ffi::c_void;
+use std::num::NonZero;
 use std::os::fd::AsFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap};
 
+use crate::layout::HUGE_PAGE;
 use crate::{Layout, Memfd, PrivatePages, RingError, page_size};
+
+/// Of `linux/mman.h`, since Linux 6.1.
+const MADV_COLLAPSE: libc::c_int = 25;
 
 /// What a process may do with a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +37,8 @@ pub enum Access {
 #[derive(Debug)]
 pub(crate) struct Span {
     base: NonNull<u8>,
+    /// What was mapped: the base is in it, aligned.
+    mapped: NonNull<u8>,
     len_bytes: usize,
 }
 
@@ -41,12 +48,20 @@ unsafe impl Send for Span {}
 unsafe impl Sync for Span {}
 
 impl Span {
+    /// Addresses for a ring, beginning at a huge page.
     fn reserve(len_bytes: usize) -> Result<Self, RingError> {
+        let len_bytes = len_bytes + HUGE_PAGE as usize;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing that exists.
-        let base = unsafe { mmap_anonymous(null_mut(), len_bytes, ProtFlags::empty(), flags) }
+        let mapped = unsafe { mmap_anonymous(null_mut(), len_bytes, ProtFlags::empty(), flags) }
             .map_err(RingError::memory("address space", len_bytes as u64))?;
-        Ok(Self { base: non_null(base), len_bytes })
+        let mapped = non_null(mapped);
+        let base = mapped.map_addr(|address| {
+            address.checked_add(HUGE_PAGE as usize - 1).map_or(address, |last| {
+                NonZero::new(last.get() / HUGE_PAGE as usize * HUGE_PAGE as usize).unwrap_or(address)
+            })
+        });
+        Ok(Self { base, mapped, len_bytes })
     }
 
     /// Maps one shared page range of a memfd as a whole.
@@ -56,7 +71,7 @@ impl Span {
         // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing that exists.
         let base = unsafe { mmap(null_mut(), len_bytes, prot, flags, memfd.as_fd(), 0) }
             .map_err(RingError::memory("a mapping", len_bytes as u64))?;
-        Ok(Self { base: non_null(base), len_bytes })
+        Ok(Self { base: non_null(base), mapped: non_null(base), len_bytes })
     }
 
     pub(crate) fn base(&self) -> NonNull<u8> {
@@ -67,7 +82,7 @@ impl Span {
 impl Drop for Span {
     fn drop(&mut self) {
         // SAFETY: the range was mapped by us as a whole, and whoever borrowed from it is gone.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len_bytes) };
+        let _ = unsafe { munmap(self.mapped.as_ptr().cast(), self.len_bytes) };
     }
 }
 
@@ -132,6 +147,23 @@ impl Mapping {
             lanes.push(MappedLane { offset_bytes, lane });
         }
         Ok(Self { span, lanes, access, kept: AtomicBool::new(false) })
+    }
+
+    /// Asks the kernel for huge pages under the large lanes of a ring that nobody uses yet. About 10 ms for 100 MB.
+    ///
+    /// Looking for private pages is ten times cheaper then, and so is the first touch. Where the kernel can't (before
+    /// Linux 6.1, or for want of memory in one piece) everything works with small ones.
+    pub(crate) fn use_huge_pages(&self) {
+        for (index, mapped) in self.lanes.iter().enumerate().filter(|(_, mapped)| mapped.lane.is_huge()) {
+            let len_bytes = mapped.lane.len_bytes as usize;
+            let start = self.address(index, 0, len_bytes).as_ptr();
+            for offset in (0..len_bytes).step_by(HUGE_PAGE as usize) {
+                // A page must be there to be made a huge one. SAFETY: inside the lane, writable, and nobody else's yet.
+                unsafe { start.wrapping_add(offset).write(0) };
+            }
+            // SAFETY: whole pages of a mapping of ours; collapsing changes no byte.
+            unsafe { libc::madvise(start.cast(), len_bytes, MADV_COLLAPSE) };
+        }
     }
 
     /// What this mapping permits.

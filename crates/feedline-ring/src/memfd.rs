@@ -19,15 +19,27 @@ pub struct Memfd {
 }
 
 impl Memfd {
-    /// Allocates all of the memory now, so that no later write can fail.
-    ///
-    /// The kernel kills somebody rather than refuse: look how much memory is left before you ask.
+    /// Memory of which every page is there now, so that no later write can fail.
     pub fn create(name: &'static str, len_bytes: u64) -> Result<Self, RingError> {
+        let memfd = Self::create_sparse(name, len_bytes)?;
+        memfd.allocate(name)?;
+        Ok(memfd)
+    }
+
+    /// Memory without pages yet.
+    pub(crate) fn create_sparse(name: &'static str, len_bytes: u64) -> Result<Self, RingError> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memfd_create(name, flags).map_err(RingError::os("creating shared memory"))?;
         ftruncate(&fd, len_bytes).map_err(RingError::memory(name, len_bytes))?;
-        fallocate(&fd, FallocateFlags::empty(), 0, len_bytes).map_err(RingError::memory(name, len_bytes))?;
         Ok(Self { fd, len_bytes })
+    }
+
+    /// Takes the pages that aren't there yet.
+    ///
+    /// The kernel kills somebody rather than refuse: look how much memory is left before you ask.
+    pub(crate) fn allocate(&self, name: &'static str) -> Result<(), RingError> {
+        let len_bytes = self.len_bytes;
+        fallocate(&self.fd, FallocateFlags::empty(), 0, len_bytes).map_err(RingError::memory(name, len_bytes))
     }
 
     /// Fixes the size, and forbids every writable mapping but those that exist already.

@@ -13,8 +13,11 @@ pub struct RingWriter {
 impl RingWriter {
     /// Allocates, maps and seals a ring.
     pub fn create(layout: Layout) -> Result<Self, RingError> {
-        let memfd = Memfd::create("feedline-ring", layout.len_bytes())?;
+        const NAME: &str = "feedline-ring";
+        let memfd = Memfd::create_sparse(NAME, layout.len_bytes())?;
         let mapping = Mapping::new(&memfd, &layout, Access::Writer)?;
+        mapping.use_huge_pages();
+        memfd.allocate(NAME)?;
         memfd.seal_writer()?;
         Ok(Self { memfd, layout, mapping })
     }
