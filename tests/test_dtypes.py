@@ -164,15 +164,17 @@ def test_a_big_endian_array_keeps_its_values() -> None:
         (np.zeros(N, dtype=[("a", "<f4"), ("b", "<i2")]), "a"),
         (np.zeros(N, dtype="datetime64[s]"), "datetime64"),
         (np.zeros(N, dtype=np.longdouble), "longdouble|float128"),
+        (np.ma.masked_equal(np.arange(N), 3), "mask"),
         (torch.eye(N).to_sparse(), "sparse"),
         (torch.empty(N, 3, device="meta"), "meta"),
     ],
-    ids=["object", "record", "datetime", "longdouble", "sparse", "meta"],
+    ids=["object", "record", "datetime", "longdouble", "masked", "sparse", "meta"],
 )
 def test_what_the_schema_lacks_is_refused_with_the_fields_name(leaf: Any, kind: str) -> None:
     server = feedline.Server([{"image": {"extra": leaf}}], "train", epochs=1)
     server.start()
     with pytest.raises(feedline.SchemaError, match=kind) as error:
-        server.wait()
+        # Were it accepted, the server would wait for a reader.
+        server.wait(timeout_secs=10)
     assert "extra" in str(error.value)
     server.stop()

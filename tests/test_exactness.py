@@ -110,6 +110,17 @@ def test_a_loader_whose_batches_vary_in_size() -> None:
         assert cutting.result() == expected(0, sum(steps), 9)
 
 
+def test_a_feed_is_a_loader_for_another_feed() -> None:
+    with (
+        feedline.Server(Numbered(200, 10), "raw", epochs=2, ring=60),
+        feedline.attach("raw") as raw,
+        feedline.Server(raw, "train", epochs=2, ring=60),
+        feedline.attach("train", batch_size=7) as feed,
+    ):
+        for epoch in range(2):
+            assert read(feed) == expected(epoch, 200, 7)
+
+
 def test_keys_of_epochs_differ() -> None:
     """The yardstick itself: a wrong byte, or a sample of another epoch, shows."""
     assert not set(expected(0, 10, 5).keys) & set(expected(1, 10, 5).keys)

@@ -110,3 +110,18 @@ def test_two_folders_may_have_the_same_name_in_them(
         with feedline.attach("train", batch_size=5) as feed:
             assert read(feed) == expected(0, 10, 5)
     (folder / "other").rmdir()
+
+
+def test_a_relative_folder_outlives_a_change_of_directory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("FEEDLINE_DIR", "feeds")
+    with (
+        feedline.Server(Numbered(20, 5), "train", epochs=1),
+        feedline.attach("train", batch_size=5) as feed,
+    ):
+        monkeypatch.chdir("/")
+        assert read(feed) == expected(0, 20, 5)
+    assert not list((folder / "feeds").iterdir())
+    (folder / "feeds").rmdir()

@@ -123,6 +123,23 @@ def test_closing_twice_and_using_after() -> None:
             next(iter(feed))
 
 
+def test_closing_from_another_thread_ends_the_wait_for_data() -> None:
+    with feedline.Server(Numbered(1000, 10), "train", ring=60):
+        slow = feedline.attach("train", batch_size=10)
+        standing = iter(slow)
+        first = next(standing)
+        feed = feedline.attach("train", batch_size=10)
+        with ThreadPoolExecutor(1) as pool:
+            # It reads until the ring is empty, and then waits for the one that stands still.
+            reading = pool.submit(read, feed)
+            eventually(lambda: feed.stats()["batches"] > 0 or reading.done())
+            feed.close()
+            with pytest.raises(feedline.FeedlineError, match="closed"):
+                reading.result(timeout=5)
+        assert keys_of(first) + read(standing).keys == list(range(1000))
+        slow.close()
+
+
 def test_a_feed_that_is_dropped_lets_go_without_close() -> None:
     with feedline.Server(Numbered(2000, 10), "train", epochs=1, ring=60) as server:
         staying = feedline.attach("train", batch_size=7)

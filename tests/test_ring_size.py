@@ -36,8 +36,8 @@ def test_a_size_in_bytes(ring: str, low: int, high: int) -> None:
         feedline.Server(Numbered(100, 10, width=1000), "train", epochs=1, ring=ring) as server,
         feedline.attach("train", batch_size=7) as feed,
     ):
-        # Whole pages per field, hence a little slack.
-        assert low * 0.98 <= server.stats()["ring_bytes"] <= high * 1.02
+        # Whole pages per field, huge ones for large fields, hence a little slack.
+        assert low * 0.98 <= server.stats()["ring_bytes"] <= high * 1.02 + 2 * MIB
         assert read(feed) == expected(0, 100, 7)
 
 
@@ -112,7 +112,7 @@ def test_a_server_under_a_memory_limit_says_what_it_wanted(start: Start) -> None
     report = child.report()
     assert report["event"] == "error"
     assert {"FeedlineError", "MemoryError"} & set(report["bases"]), report["traceback"]
-    assert re.search(r"ring of 25[56].* MB", report["message"]), report["message"]
+    assert re.search(r"ring of 25[5-9].* MB", report["message"]), report["message"]
     assert "ring=" in report["message"], "the way out"
     # It ended by itself, not by a signal.
     assert child.exit_code() == 1
@@ -127,7 +127,7 @@ def test_a_consumer_under_a_memory_limit_says_so_and_nobody_notices(start: Start
         assert report["event"] == "error"
         assert {"FeedlineError", "MemoryError"} & set(report["bases"]), report["traceback"]
         assert '"train"' in report["message"], report["message"]
-        assert re.search(r"(25[56]|51[0-2]).* MB", report["message"]), report["message"]
+        assert re.search(r"25[5-9].* MB", report["message"]), report["message"]
         assert child.exit_code() == 1
         with feedline.attach("train", batch_size=10) as feed:
             assert read(feed) == expected(0, 100, 10)

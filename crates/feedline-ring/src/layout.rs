@@ -37,7 +37,7 @@ impl Lane {
     }
 }
 
-/// The lanes of one ring, in order, back to back.
+/// The lanes of one ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     lanes: Vec<Lane>,
@@ -50,14 +50,18 @@ impl Layout {
     /// `None` if the sum, doubled for the mirror, exceeds what a process can address.
     pub fn new(wanted_bytes: impl IntoIterator<Item = u64>) -> Option<Self> {
         let page = page_size();
-        let mut lanes = Vec::new();
+        let wanted_bytes: Vec<u64> = wanted_bytes.into_iter().collect();
+        let mut lanes = vec![Lane { offset_bytes: 0, len_bytes: 0 }; wanted_bytes.len()];
         let mut offset_bytes = 0_u64;
-        for wanted in wanted_bytes {
-            let unit = if wanted >= LARGE_LANE { HUGE_PAGE.max(page) } else { page };
-            let len_bytes = round_up(wanted.max(1), unit)?;
-            offset_bytes = round_up(offset_bytes, unit)?;
-            lanes.push(Lane { offset_bytes, len_bytes });
-            offset_bytes = offset_bytes.checked_add(len_bytes)?;
+        // The large ones come first, so that none needs padding before it.
+        for is_large in [true, false] {
+            let unit = if is_large { HUGE_PAGE.max(page) } else { page };
+            for (lane, &wanted) in lanes.iter_mut().zip(&wanted_bytes) {
+                if (wanted >= LARGE_LANE) == is_large {
+                    *lane = Lane { offset_bytes, len_bytes: round_up(wanted.max(1), unit)? };
+                    offset_bytes = offset_bytes.checked_add(lane.len_bytes)?;
+                }
+            }
         }
         let addressable = offset_bytes.checked_mul(2).is_some_and(|doubled| doubled < 1 << 46);
         addressable.then_some(Self { lanes, len_bytes: offset_bytes })

@@ -1,0 +1,1 @@
+"""How fast Feedline is, beside what else one could use, in one run. Start with `make bench`."""

@@ -1,0 +1,55 @@
+"""The limit: one plain copy of each batch into a ring, and nobody who reads it.
+
+Memory of the same kind and size as the feed's ring (a memfd, mapped shared, every page touched
+before the clock starts), one thread, the copy that torch itself makes of a contiguous tensor.
+`memmove`, `numpy.copyto`, anonymous memory and huge pages were tried beside it: all within the
+noise of each other.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+
+import torch
+
+from ..ledger import STOP, Ledger
+from ..payload import leaves
+from ..stage import Stage
+from . import Scene
+
+
+def _copy(ledger: Ledger, slot: int, scene: Scene) -> None:
+    torch.set_num_threads(1)
+    batches = [leaves(batch) for batch in scene.batches]
+    fields = []
+    slots = _turns(scene)
+    for leaf in batches[0]:
+        size = leaf.numel() * leaf.element_size()
+        fd = os.memfd_create("bench-limit")
+        os.ftruncate(fd, slots * size)
+        ring = torch.frombuffer(mmap.mmap(fd, slots * size), dtype=leaf.dtype)
+        ring.fill_(1)
+        fields.append(list(ring.view(slots, *leaf.shape).unbind()))
+    words, at, done = ledger.words, ledger.line(slot), 0
+    while not words[STOP]:
+        source, turn = batches[done % len(batches)], done % slots
+        for field, leaf in zip(fields, source, strict=True):
+            field[turn].copy_(leaf)
+        done += 1
+        words[at] = done
+
+
+def _turns(scene: Scene) -> int:
+    one = sum(leaf.numel() * leaf.element_size() for leaf in leaves(scene.batches[0]))
+    return max(2, scene.ring_bytes // one)
+
+
+class Memcpy:
+    name = "memcpy"
+    warm_batches = 64
+    least_secs = 0.0
+
+    def cast(self, stage: Stage, scene: Scene) -> None:
+        """One process is both: its copies per second are the rate, its CPU time is their price."""
+        stage.fork("consumer", 1, _copy, scene)

@@ -1,0 +1,130 @@
+"""Workload *jpeg*: four jobs with a JPEG-decoding DataLoader each, against four on one feed.
+
+A job reads every byte of its batches and does nothing else: what is measured is the loading. One
+job alone shows what a loader gives when nobody shares the machine with it.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from . import pictures, trial
+from .ledger import STOP, Ledger
+from .payload import read_every_byte
+from .settings import Settings
+from .stage import Stage, TrialFailed
+
+ALONE, EACH, SHARED = "one job alone", "a DataLoader each", "one feed"
+_NAME = "bench-jpeg"
+_WARM_SECS = 60.0
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """One trial: samples/s of each job."""
+
+    setting: str
+    round: int
+    samples_per_sec: tuple[float, ...] = ()
+    error: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+def run(settings: Settings, folder: Path) -> list[Jobs]:
+    photos = folder / "pictures"
+    photos.mkdir()
+    trial.progress("jpeg: making pictures")
+    pictures.paint(photos, settings.jpeg_images)
+    casts: dict[str, Callable[[Stage], None]] = {
+        ALONE: lambda stage: _cast_loaders(stage, settings, photos, 1),
+        EACH: lambda stage: _cast_loaders(stage, settings, photos, settings.jpeg_jobs),
+        SHARED: lambda stage: _cast_feed(stage, settings, photos, folder),
+    }
+    done = []
+    for turn in range(settings.jpeg_repeats):
+        for setting, cast in casts.items():
+            trial.progress(f"jpeg, round {turn + 1} of {settings.jpeg_repeats}: {setting}")
+            done.append(_measure(setting, turn, cast, settings.jpeg_secs))
+    return done
+
+
+def speed(results: list[Jobs], setting: str) -> dict[int, Jobs]:
+    return {j.round: j for j in results if j.setting == setting and j.error is None}
+
+
+def slowest_job_ratio(results: list[Jobs]) -> float | None:
+    """Compare the slowest job on the feed with the mean of the others; median of rounds."""
+    shared, each = speed(results, SHARED), speed(results, EACH)
+    ratios = [
+        min(shared[turn].samples_per_sec) / statistics.mean(each[turn].samples_per_sec)
+        for turn in shared.keys() & each.keys()
+    ]
+    return statistics.median(ratios) if ratios else None
+
+
+def _measure(setting: str, turn: int, cast: Callable[[Stage], None], secs: float) -> Jobs:
+    try:
+        with Stage(limit_secs=_WARM_SECS + secs + 30) as stage:
+            cast(stage)
+            # What the workers prepared in advance is out of the way by then.
+            warm = 8 * pictures.BATCH_SIZE
+            stage.wait_for_counts("job", warm, timeout_secs=_WARM_SECS)
+            window = trial.Window(stage, secs).observe()
+            rates = tuple(window.counts[job.slot] / window.secs for job in stage.playing("job"))
+            return Jobs(setting, turn, rates)
+    except TrialFailed as failure:
+        return Jobs(setting, turn, error=str(failure))
+
+
+def _cast_loaders(stage: Stage, settings: Settings, photos: Path, jobs: int) -> None:
+    for job in range(jobs):
+        stage.fork("job", 1 + job, _job_with_loader, photos, settings.jpeg_workers)
+
+
+def _cast_feed(stage: Stage, settings: Settings, photos: Path, folder: Path) -> None:
+    os.environ["FEEDLINE_DIR"] = str(folder)
+    stage.fork("server", 0, _serve, photos, settings.jpeg_workers, settings.jpeg_jobs)
+    for job in range(settings.jpeg_jobs):
+        stage.fork("job", 1 + job, _job_with_feed)
+
+
+def _job_with_loader(ledger: Ledger, slot: int, photos: Path, workers: int) -> None:
+    _train(ledger, slot, pictures.loader(photos, workers))
+
+
+def _job_with_feed(ledger: Ledger, slot: int) -> None:
+    import feedline
+
+    _train(ledger, slot, feedline.attach(_NAME, batch_size=pictures.BATCH_SIZE))
+
+
+def _serve(ledger: Ledger, slot: int, photos: Path, workers: int, jobs: int) -> None:
+    import feedline
+
+    with feedline.Server(pictures.loader(photos, workers), _NAME, wait_for=jobs) as server:
+        while not ledger.stopped:
+            if server.stats()["state"] not in ("starting", "running"):
+                server.wait()
+                return
+            time.sleep(0.1)
+
+
+def _train(ledger: Ledger, slot: int, loader: Any) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    words, at, samples = ledger.words, ledger.line(slot), 0
+    for batch in loader:
+        read_every_byte(batch)
+        samples += len(batch[1])
+        words[at] = samples
+        if words[STOP]:
+            break

@@ -1,0 +1,163 @@
+"""One trial: start a contestant, let it warm up, count over one window, end it.
+
+Trials are short and interleaved (A B C A B C ...), and ratios are formed within a round, so that a
+slow minute of the machine falls on all contestants alike.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from .contestants import Contestant, Scene
+from .payload import batch_bytes
+from .stage import Stage, TrialFailed
+
+_WARM_UP_SECS = 40.0
+_SETTLE_SECS = 0.2
+_EXTRA_LIFE_SECS = 30.0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What one trial gave. Rates are per consumer; `error` says why there are none."""
+
+    contestant: str
+    work: str
+    consumers: int
+    round: int
+    secs: float = 0.0
+    batches_per_sec: float = 0.0
+    slowest_per_sec: float = 0.0
+    gb_per_sec: float = 0.0
+    producer_cpu_secs_per_gb: float = 0.0
+    consumer_cpu_secs_per_gb: float = 0.0
+    batch_bytes: int = 0
+    ring_bytes: int = 0
+    other_load: float = 0.0
+    """CPUs that were busy with something else in the meantime."""
+    error: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            key: round(value, 6) if isinstance(value, float) else value
+            for key, value in asdict(self).items()
+            if value is not None
+        }
+
+
+@dataclass
+class Window:
+    """Counts and CPU times of a stage between two moments, seen from outside."""
+
+    stage: Stage
+    secs: float
+    counts: dict[int, int] = field(default_factory=dict)
+    cpu_secs: dict[int, float] = field(default_factory=dict)
+    other_load: float = 0.0
+
+    def observe(self) -> Window:
+        actors = self.stage.actors
+        busy = _busy_secs()
+        began = time.perf_counter()
+        counts = {a.slot: self.stage.ledger.count(a.slot) for a in actors}
+        cpu = {a.slot: a.cpu_secs() for a in actors}
+        time.sleep(self.secs)
+        for actor in actors:
+            self.counts[actor.slot] = self.stage.ledger.count(actor.slot) - counts[actor.slot]
+        self.secs = time.perf_counter() - began
+        for actor in actors:
+            self.cpu_secs[actor.slot] = actor.cpu_secs() - cpu[actor.slot]
+        others = _busy_secs() - busy - sum(self.cpu_secs.values())
+        self.other_load = max(0.0, others / self.secs)
+        self.stage.check()
+        return self
+
+
+def _busy_secs() -> float:
+    """CPU-seconds that all CPUs together have spent on anything, or were kept from spending."""
+    with open("/proc/stat") as stat:
+        ticks = [int(number) for number in stat.readline().split()[1:9]]
+    idle = ticks[3] + ticks[4]
+    return (sum(ticks) - idle) / 100
+
+
+def run(contestant: Contestant, scene: Scene, *, secs: float, round: int) -> Trial:
+    """Measures once; never raises for what a contestant does."""
+    secs = max(secs, contestant.least_secs)
+    named = Trial(contestant.name, scene.work, scene.consumers, round)
+    try:
+        with Stage(limit_secs=_WARM_UP_SECS + secs + _EXTRA_LIFE_SECS) as stage:
+            contestant.cast(stage, scene)
+            warm = contestant.warm_batches
+            stage.wait_for_counts("consumer", warm, timeout_secs=_WARM_UP_SECS)
+            time.sleep(_SETTLE_SECS)
+            return _reckon(named, scene, stage, Window(stage, secs).observe())
+    except TrialFailed as failure:
+        return Trial(**{**asdict(named), "error": str(failure)})
+
+
+def _reckon(named: Trial, scene: Scene, stage: Stage, window: Window) -> Trial:
+    consumers = [actor.slot for actor in stage.playing("consumer")]
+    producers = [actor.slot for actor in stage.playing("producer")]
+    taken = [window.counts[slot] for slot in consumers]
+    size = batch_bytes(scene.batches[0])
+    gb_each = statistics.mean(taken) * size / 1e9
+    if gb_each == 0:
+        raise TrialFailed(f"no batch in {window.secs:.1f} s")
+    return Trial(
+        named.contestant,
+        named.work,
+        named.consumers,
+        named.round,
+        secs=window.secs,
+        batches_per_sec=statistics.mean(taken) / window.secs,
+        slowest_per_sec=min(taken) / window.secs,
+        gb_per_sec=gb_each / window.secs,
+        producer_cpu_secs_per_gb=sum(window.cpu_secs[slot] for slot in producers) / gb_each,
+        consumer_cpu_secs_per_gb=statistics.mean(window.cpu_secs[slot] for slot in consumers)
+        / gb_each,
+        batch_bytes=size,
+        ring_bytes=stage.ledger.noted(producers[0]) if producers else scene.ring_bytes,
+        other_load=window.other_load,
+    )
+
+
+def chosen(trials: Iterable[Trial], contestant: str, consumers: int, work: str) -> dict[int, Trial]:
+    """Pick the trials of one contestant in one setting that went well, by round."""
+    return {
+        trial.round: trial
+        for trial in trials
+        if (trial.contestant, trial.consumers, trial.work) == (contestant, consumers, work)
+        and trial.error is None
+    }
+
+
+def median(
+    trials: dict[int, Trial], number: Callable[[Trial], float] = lambda t: t.batches_per_sec
+) -> float | None:
+    return statistics.median(map(number, trials.values())) if trials else None
+
+
+def ratio(
+    ours: dict[int, Trial],
+    theirs: dict[int, Trial],
+    number: Callable[[Trial], float] = lambda t: t.batches_per_sec,
+    below: Callable[[Trial], float] | None = None,
+) -> float | None:
+    """Form the ratio within each round, and take the median of those."""
+    below = below or number
+    paired = [
+        number(ours[r]) / below(theirs[r]) for r in ours.keys() & theirs.keys() if below(theirs[r])
+    ]
+    return statistics.median(paired) if paired else None
+
+
+def progress(text: str) -> None:
+    """Say on one line of the terminal what is under way; nothing where stderr isn't one."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
