@@ -36,12 +36,8 @@ def _shared_memory_files() -> set[str]:
     }
 
 
-def _alive(pids: list[int]) -> list[int]:
-    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
-
-
 def _processes_left(path: Path, before: set[int]) -> list[int]:
-    return processes_with(str(path)) + sorted(set(children_of_this_process()) - before)
+    return sorted({*processes_with(str(path)), *children_of_this_process()} - before)
 
 
 @pytest.fixture(autouse=True)
@@ -98,6 +94,6 @@ def reap(folder: Path) -> Callable[[], None]:
     def reap_orphans() -> None:
         for pid in processes_with(str(folder)):
             os.kill(pid, signal.SIGKILL)
-        eventually(lambda: not _alive(processes_with(str(folder))))
+        eventually(lambda: not processes_with(str(folder)))
 
     return reap_orphans

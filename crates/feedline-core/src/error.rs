@@ -113,8 +113,20 @@ impl Error {
 }
 
 impl Failure {
+    /// With a message that fits on the wire, whatever an exception has to say.
+    pub fn new(kind: FailureKind, mut message: String) -> Self {
+        const LONGEST: usize = 64 << 10;
+        if message.len() > LONGEST {
+            let boundary =
+                |at: usize| (at..message.len()).find(|&at| message.is_char_boundary(at)).unwrap_or(message.len());
+            let (head, tail) = (boundary(LONGEST / 2), boundary(message.len() - LONGEST / 2));
+            message = format!("{} … [{} bytes left out] … {}", &message[..head], tail - head, &message[tail..]);
+        }
+        Self { kind, message }
+    }
+
     /// A failure of the server's own.
     pub fn server(error: &Error) -> Self {
-        Self { kind: FailureKind::Server, message: error.to_string() }
+        Self::new(FailureKind::Server, error.to_string())
     }
 }

@@ -39,6 +39,12 @@ pub struct FeedInfo {
 
 /// The folder: `$FEEDLINE_DIR`, else `$XDG_RUNTIME_DIR/feedline`, else `/tmp/feedline-<uid>`.
 pub fn folder() -> PathBuf {
+    let named = named_folder();
+    // A process may change its folder while it serves.
+    std::path::absolute(&named).unwrap_or(named)
+}
+
+fn named_folder() -> PathBuf {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(folder) = set("FEEDLINE_DIR") {
         return folder.into();

@@ -71,7 +71,7 @@ pub fn failure(py: Python<'_>, refusal: &Refusal) -> Failure {
         Refusal::Unsupported(message) => message.clone(),
         Refusal::Raised(error) => format!("a batch could not be read: {}", error.value(py)),
     };
-    Failure { kind: FailureKind::Schema, message }
+    Failure::new(FailureKind::Schema, message)
 }
 
 struct Walk {
@@ -167,7 +167,10 @@ impl Walk {
             let (re, im) = (value.getattr(intern!(py, "real"))?, value.getattr(intern!(py, "imag"))?);
             Leaf::Complex(re.extract()?, im.extract()?)
         } else if let Ok(value) = object.cast::<PyString>() {
-            Leaf::Str(value.extract()?)
+            let text: Result<String, _> = value.extract();
+            Leaf::Str(
+                text.map_err(|_| Refusal::Unsupported(format!("{} is a str that is not valid Unicode", self.name())))?,
+            )
         } else if let Ok(value) = object.cast::<PyBytes>() {
             self.leaf(Owned::Bytes(Borrowed::bytes(value)));
             return Ok(());
@@ -219,10 +222,8 @@ impl Walk {
                 return Ok(Key::Str(text));
             }
             key.extract::<i64>().map(Key::Int).map_err(|_| {
-                Refusal::Unsupported(format!(
-                    "a dict in the batch has a key of type {}; use str or int",
-                    type_name(&key)
-                ))
+                let dict = self.name();
+                Refusal::Unsupported(format!("the dict at {dict} has the key {key}; use str, or int of up to 64 bits"))
             })
         })
         .collect()
@@ -272,6 +273,9 @@ impl Walk {
         let py = array.py();
         let dtype = array.getattr(intern!(py, "dtype"))?;
         let name: String = dtype.getattr(intern!(py, "name"))?.extract()?;
+        if array.get_type().module()?.to_str()?.starts_with("numpy.ma") {
+            return self.unfit(array, "a masked array, whose mask would be lost");
+        }
         let Some(known) = numpy_dtype(&name) else { return self.unfit(array, &format!("its dtype is {dtype}")) };
         let mut array = array.clone();
         if !dtype.getattr(intern!(py, "isnative"))?.is_truthy()? {

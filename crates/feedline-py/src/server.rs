@@ -168,7 +168,7 @@ impl PySource {
     fn fail(&mut self, py: Python<'_>, error: PyErr) -> Failure {
         let failure = if error.is_instance_of::<PyException>(py) {
             let message = format!("the loader raised {}\n\n{}", summary(py, &error), traceback(py, &error).trim_end());
-            Failure { kind: FailureKind::Loader, message }
+            Failure::new(FailureKind::Loader, message)
         } else {
             Failure { kind: FailureKind::Stopped, message: format!("it was ended by {}", error.get_type(py)) }
         };

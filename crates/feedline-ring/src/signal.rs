@@ -21,6 +21,13 @@ use crate::log::EPOCHS_AHEAD;
 /// A number that is not known: an epoch's end, or the room wanted when none is.
 pub const UNKNOWN: u64 = u64::MAX;
 
+/// A consumer is in an epoch, or asks for one.
+const AWAKE: u32 = 0;
+/// It has read an epoch and not asked for the next.
+const RESTING: u32 = 1;
+/// The server has taken its cursor away while it rested.
+const CUT_OFF: u32 = 2;
+
 /// Written by the server alone, read by every consumer.
 #[repr(C)]
 #[derive(Debug)]
@@ -49,8 +56,8 @@ pub struct CursorWords {
     pub mode: AtomicU32,
     /// Live leases.
     pub leases: AtomicU32,
-    /// Whether it has read an epoch and not asked for the next.
-    pub resting: AtomicU32,
+    /// [`AWAKE`], [`RESTING`] or [`CUT_OFF`].
+    rest: AtomicU32,
     /// Samples handed out up to here.
     pub cursor: AtomicU64,
     /// Batches handed out.
@@ -83,7 +90,7 @@ impl Default for CursorWords {
             waiting: AtomicU32::new(0),
             mode: AtomicU32::new(0),
             leases: AtomicU32::new(0),
-            resting: AtomicU32::new(0),
+            rest: AtomicU32::new(AWAKE),
             cursor: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             waited_nanos: AtomicU64::new(0),
@@ -227,6 +234,29 @@ impl CursorWords {
     /// Withdraws the announcement.
     pub fn end_wait(&self) {
         self.waiting.store(0, Ordering::Relaxed);
+    }
+
+    /// The consumer has read an epoch and not asked for the next.
+    pub fn rest(&self) {
+        self.rest.store(RESTING, Ordering::Release);
+    }
+
+    /// It asks. False if the server went on without it meanwhile.
+    pub fn wake(&self) -> bool {
+        if self.rest.load(Ordering::Relaxed) == AWAKE {
+            return true;
+        }
+        self.rest.swap(AWAKE, Ordering::AcqRel) != CUT_OFF
+    }
+
+    /// Whether it rests.
+    pub fn is_resting(&self) -> bool {
+        self.rest.load(Ordering::Relaxed) == RESTING
+    }
+
+    /// The server goes on without it, if it still rests: one of the two comes first.
+    pub fn cut_off(&self) -> bool {
+        self.rest.compare_exchange(RESTING, CUT_OFF, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// What the consumer reports: its epoch, and the oldest sample that it needs.

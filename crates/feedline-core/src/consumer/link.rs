@@ -109,7 +109,7 @@ impl Link {
             }
             if began.elapsed() >= timeout {
                 return Err(Error::Stalled(format!(
-                    "feed {name:?} (pid {}) has not yielded its first batch in {:.0} s\n  \
+                    "feed {name:?} (pid {}) has not yielded its first batch in {} s\n  \
                      look at what its loader does, or wait longer with timeout_secs=",
                     self.server.pid,
                     timeout.as_secs_f64(),

@@ -250,7 +250,10 @@ impl Consumer {
                 "this iterator belongs to the parent process; iterate the feed anew in the child".into(),
             ));
         }
-        self.table.page().resting.store(0, Ordering::Relaxed);
+        if !self.table.page().wake() {
+            // The server's word of it is on the way, and comes before the answer to our next join.
+            self.joined = false;
+        }
         if self.looked.elapsed() >= SLICE {
             self.glance()?;
         }
@@ -271,8 +274,8 @@ impl Consumer {
                     self.epoch += 1;
                     self.cursor = Some(end);
                     self.in_epoch = false;
-                    self.table.page().resting.store(1, Ordering::Relaxed);
                     self.table.advance(self.epoch, end);
+                    self.table.page().rest();
                     return Ok(None);
                 }
                 Look::Nothing => self.wait(slice, check)?,

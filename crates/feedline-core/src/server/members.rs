@@ -102,7 +102,7 @@ impl Members {
 
     /// Whether a consumer is between two epochs and has not asked for the next.
     pub fn is_resting(&self, id: u64) -> bool {
-        self.map.get(&id).is_some_and(|member| member.page.resting.load(Ordering::Relaxed) != 0)
+        self.map.get(&id).is_some_and(|member| member.page.is_resting())
     }
 
     /// Whether everybody who is here has read `epochs` epochs, or has shown no interest for long enough. If nobody is here,

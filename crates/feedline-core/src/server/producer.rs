@@ -410,13 +410,17 @@ impl Producer<'_> {
         let secs = self.shared.options.stall_timeout.as_secs_f64();
         let (pid, rests) = {
             let mut state = self.shared.lock();
-            state.log.leave(id);
             let rests = state.members.is_resting(id);
             let Some(member) = state.members.get_mut(id) else { return Ok(()) };
+            if rests && !member.page.cut_off() {
+                return Ok(());
+            }
             member.joined = false;
             member.idle_since = Since::now();
             member.detached_after_secs = Some(secs);
-            (member.pid, rests)
+            let pid = member.pid;
+            state.log.leave(id);
+            (pid, rests)
         };
         let name = &self.shared.name;
         if rests {
@@ -484,24 +488,31 @@ impl State {
 /// Notices when the slowest consumer doesn't move.
 #[derive(Default)]
 struct Stall {
+    /// Who, where, and since when.
     seen: Option<(u64, u64, Instant)>,
+    /// Since when it rests while another starves.
+    resting: Option<Instant>,
 }
 
 impl Stall {
+    /// Who should be cut off now.
     fn look(&mut self, state: &State, limit: Duration) -> Option<u64> {
-        // Who waits for wait_for others stands still because it must.
-        if !state.members.gate_open {
-            self.seen = None;
-        }
         let (id, released) = state.log.slowest()?;
-        let limit =
-            if state.members.is_resting(id) && state.members.anybody_starves() { limit.min(REST) } else { limit };
-        match self.seen {
-            Some((seen, at, since)) if seen == id && at == released => (since.elapsed() >= limit).then_some(id),
-            _ => {
-                self.seen = Some((id, released, Instant::now()));
-                None
-            }
+        // Who waits for wait_for others stands still because it must.
+        if !state.members.gate_open || !matches!(self.seen, Some((seen, at, _)) if seen == id && at == released) {
+            *self = Self { seen: Some((id, released, Instant::now())), resting: None };
+            return None;
         }
+        if !state.members.is_resting(id) {
+            self.resting = None;
+            let (_, _, since) = self.seen?;
+            return (since.elapsed() >= limit).then_some(id);
+        }
+        if !state.members.anybody_starves() {
+            self.resting = None;
+            return None;
+        }
+        let since = *self.resting.get_or_insert_with(Instant::now);
+        (since.elapsed() >= REST.min(limit)).then_some(id)
     }
 }
