@@ -37,10 +37,7 @@ def _batches(loader: Any) -> int | None:
     dataset = getattr(loader, "dataset", None)
     if dataset is not None and not hasattr(dataset, "__getitem__"):
         return None  # torch guesses the length of an iterable dataset
-    try:
-        return len(loader)
-    except TypeError:
-        return None
+    return _len(loader)
 
 
 def _samples(loader: Any) -> int | None:
@@ -50,11 +47,17 @@ def _samples(loader: Any) -> int | None:
     dataset = getattr(loader, "dataset", None)
     if not isinstance(batch_size, int) or sampler is None or not hasattr(dataset, "__getitem__"):
         return None
-    try:
-        samples = len(sampler)
-    except TypeError:
+    samples = _len(sampler)
+    if samples is None:
         return None
     return samples // batch_size * batch_size if getattr(loader, "drop_last", False) else samples
+
+
+def _len(sized: Any) -> int | None:
+    try:
+        return len(sized)
+    except Exception:  # whatever it raises, it can't tell
+        return None
 
 
 def begin_epoch(loader: Any) -> Callable[[int], None]:

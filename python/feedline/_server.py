@@ -176,6 +176,8 @@ class Server:
             self._run(self._core)
         except BaseException as error:  # it is raised again by wait()
             self._error = error
+            # Consumers know already if the loader failed; this is for what failed before it was asked.
+            self._core.stop(f"its server failed: {error}")
             if not self._stopping:
                 _log.error('feed "%s" failed: %s', self._name, str(error))
         finally:

@@ -48,6 +48,8 @@ pub enum Request {
     },
     /// Wants a cursor.
     Join {
+        /// Counts the joins of this connection.
+        number: u64,
         /// `None` for the source's own batches.
         batch_size: Option<u64>,
         /// Where.
@@ -102,6 +104,8 @@ pub enum Reply {
     },
     /// The consumer has a cursor.
     Joined {
+        /// Which join this answers.
+        number: u64,
         /// Its first epoch.
         epoch: u64,
         /// Its first sample, or `None` if that epoch has not begun.

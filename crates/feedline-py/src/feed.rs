@@ -286,7 +286,11 @@ impl Batches {
             }
             let consumer = inner.consumer.as_mut().expect("set just above");
             let taken = consumer.next(&mut || feed.check());
-            feed.lock().stats = consumer.stats();
+            {
+                let mut state = feed.lock();
+                state.stats = consumer.stats();
+                state.length = consumer.epoch_length();
+            }
             match &taken {
                 Ok(Some(_)) => {}
                 Ok(None) => {

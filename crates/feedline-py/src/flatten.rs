@@ -174,16 +174,16 @@ impl Walk {
         } else if let Ok(value) = object.cast::<PyBytes>() {
             self.leaf(Owned::Bytes(Borrowed::bytes(value)));
             return Ok(());
-        } else if let Some(fields) = object.getattr_opt(intern!(py, "__dataclass_fields__"))?
-            && !object.is_instance_of::<PyType>()
-        {
-            let names: Vec<String> =
-                fields.call_method0("keys")?.try_iter()?.map(|name| name?.extract()).collect::<PyResult<_>>()?;
-            let values: Vec<_> = names.iter().map(|name| object.getattr(name.as_str())).collect();
-            return self.children(Node::Dataclass(class(object)?, names), values.into_iter());
         } else if let Ok(mapping) = object.cast::<PyMapping>() {
             let keys = self.keys(mapping.keys()?.iter())?;
             return self.children(Node::Mapping(class(object)?, keys), mapping.values()?.iter().map(Ok));
+        } else if object.hasattr(intern!(py, "__dataclass_fields__"))? && !object.is_instance_of::<PyType>() {
+            let fields = py.import("dataclasses")?.call_method1("fields", (object,))?;
+            let names: PyResult<Vec<String>> =
+                fields.try_iter()?.map(|field| field?.getattr("name")?.extract()).collect();
+            let names = names?;
+            let values: Vec<_> = names.iter().map(|name| object.getattr(name.as_str())).collect();
+            return self.children(Node::Dataclass(class(object)?, names), values.into_iter());
         } else if object.hasattr(intern!(py, "__dlpack__"))? || object.hasattr(intern!(py, "__array__"))? {
             let array = py.import("numpy")?.call_method1("asarray", (object,))?;
             return self.array(&array, ArrayKind::Numpy);

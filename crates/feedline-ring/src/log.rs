@@ -291,6 +291,12 @@ impl Log {
         reading.min_by_key(|&(_, released)| released)
     }
 
+    /// The consumer in the lowest epoch, and the oldest sample that it needs.
+    pub fn furthest_behind(&self) -> Option<(u64, u64)> {
+        let reading = self.cursors.iter().filter_map(|(&id, cursor)| Some((cursor.epoch, id, cursor.released?)));
+        reading.min().map(|(_, id, released)| (id, released))
+    }
+
     /// A consumer's epoch and the oldest sample that it needs (`None` while it waits for its epoch).
     pub fn cursor(&self, id: u64) -> Option<(u64, Option<u64>)> {
         self.cursors.get(&id).map(|cursor| (cursor.epoch, cursor.released))

@@ -21,6 +21,17 @@ use crate::log::EPOCHS_AHEAD;
 /// A number that is not known: an epoch's end, or the room wanted when none is.
 pub const UNKNOWN: u64 = u64::MAX;
 
+/// How long an epoch is; each number is [`UNKNOWN`] until it is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EpochLength {
+    /// In samples.
+    pub samples: u64,
+    /// In batches as the source yields them.
+    pub batches: u64,
+    /// Samples in the last of these.
+    pub tail: u64,
+}
+
 /// A consumer is in an epoch, or asks for one.
 const AWAKE: u32 = 0;
 /// It has read an epoch and not asked for the next.
@@ -42,6 +53,7 @@ pub struct HeadWords {
     _reserved: AtomicU32,
     epoch_samples: AtomicU64,
     epoch_batches: AtomicU64,
+    epoch_tail: AtomicU64,
     ends: [AtomicU64; EPOCHS_AHEAD as usize],
 }
 
@@ -77,6 +89,7 @@ impl Default for HeadWords {
             _reserved: AtomicU32::new(0),
             epoch_samples: AtomicU64::new(UNKNOWN),
             epoch_batches: AtomicU64::new(UNKNOWN),
+            epoch_tail: AtomicU64::new(UNKNOWN),
             ends: std::array::from_fn(|_| AtomicU64::new(UNKNOWN)),
         }
     }
@@ -109,6 +122,7 @@ impl HeadWords {
         self.wanted.store(UNKNOWN, Ordering::Relaxed);
         self.epoch_samples.store(UNKNOWN, Ordering::Relaxed);
         self.epoch_batches.store(UNKNOWN, Ordering::Relaxed);
+        self.epoch_tail.store(UNKNOWN, Ordering::Relaxed);
         for end in &self.ends {
             end.store(UNKNOWN, Ordering::Relaxed);
         }
@@ -127,9 +141,10 @@ impl HeadWords {
     }
 
     /// Tells how long an epoch is.
-    pub fn set_length(&self, samples: u64, batches: u64) {
-        self.epoch_samples.store(samples, Ordering::Release);
-        self.epoch_batches.store(batches, Ordering::Release);
+    pub fn set_length(&self, length: EpochLength) {
+        self.epoch_samples.store(length.samples, Ordering::Release);
+        self.epoch_batches.store(length.batches, Ordering::Release);
+        self.epoch_tail.store(length.tail, Ordering::Release);
     }
 
     /// Tells that the ring was replaced, before anything is published in the new one.
@@ -193,9 +208,13 @@ impl HeadWords {
         state
     }
 
-    /// Samples and batches in an epoch, each [`UNKNOWN`] until it is known.
-    pub fn length(&self) -> (u64, u64) {
-        (self.epoch_samples.load(Ordering::Relaxed), self.epoch_batches.load(Ordering::Relaxed))
+    /// How long an epoch is.
+    pub fn length(&self) -> EpochLength {
+        EpochLength {
+            samples: self.epoch_samples.load(Ordering::Relaxed),
+            batches: self.epoch_batches.load(Ordering::Relaxed),
+            tail: self.epoch_tail.load(Ordering::Relaxed),
+        }
     }
 
     /// The sample whose release the server waits for, or [`UNKNOWN`].

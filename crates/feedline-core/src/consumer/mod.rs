@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use feedline_ring::fork::Origin;
-use feedline_ring::signal::UNKNOWN;
+use feedline_ring::signal::{EpochLength as HeadLength, UNKNOWN};
 use feedline_ring::{HeadReader, LeaseTable, Waited};
 
 use self::link::{Link, News};
@@ -110,14 +110,15 @@ pub struct EpochLength {
 impl EpochLength {
     /// In batches, once it is known.
     pub fn batches(&self) -> Option<u64> {
-        let (samples, batches) = self.head.length();
+        let HeadLength { samples, batches, tail } = self.head.length();
         let known = |number: u64| (number != UNKNOWN).then_some(number);
         match (self.batch_size, self.source_batch) {
             (Some(size), _) if self.drop_last => known(samples).map(|samples| samples / size),
             (Some(size), _) => known(samples).map(|samples| samples.div_ceil(size)),
             (None, Some(size)) if self.drop_last => {
-                let (samples, batches) = (known(samples)?, known(batches)?);
-                Some(if samples.is_multiple_of(size) { batches } else { batches.saturating_sub(1) })
+                // Before the first epoch has ended: a loader that tells both numbers has batches of one size.
+                let tail = known(tail).or_else(|| Some((known(samples)? + size - 1) % size + 1))?;
+                known(batches).map(|batches| if tail < size { batches.saturating_sub(1) } else { batches })
             }
             (None, _) => known(batches),
         }
@@ -136,6 +137,9 @@ pub struct Consumer {
     view: View,
     pressure: Pressure,
     joined: bool,
+    /// A join was sent and not answered yet, and how many were sent.
+    joining: bool,
+    joins: u64,
     epoch: u64,
     /// `None` until the epoch has begun.
     cursor: Option<u64>,
@@ -174,6 +178,8 @@ impl Consumer {
             view,
             pressure: Pressure::default(),
             joined: false,
+            joining: false,
+            joins: 0,
             epoch: 0,
             cursor: None,
             in_epoch: false,
@@ -187,7 +193,7 @@ impl Consumer {
 
     fn check_batch_size(&self) -> Result<(), Error> {
         let Some(batch_size) = self.config.batch_size else { return Ok(()) };
-        let (samples, _) = self.head.length();
+        let samples = self.head.length().samples;
         self.view.check_batch_size(&self.config.name, batch_size, samples)
     }
 
@@ -286,22 +292,30 @@ impl Consumer {
 
     /// Gives the cursor back. Batches that are still alive keep their bytes.
     pub fn leave(&mut self) {
-        if self.joined && self.is_here() {
+        if (self.joined || self.joining) && self.is_here() {
             while self.table.keep_oldest() {}
             self.joined = false;
+            self.joining = false;
             self.in_epoch = false;
             let _ = self.link.send(&Request::Leave);
         }
     }
 
     fn join(&mut self, check: Check<'_>) -> Result<(), Error> {
-        self.link.send(&Request::Join { batch_size: self.config.batch_size, entry: self.config.entry })?;
+        if !self.joining {
+            self.joins += 1;
+            let (batch_size, entry) = (self.config.batch_size, self.config.entry);
+            self.link.send(&Request::Join { number: self.joins, batch_size, entry })?;
+            self.joining = true;
+        }
         let began = Instant::now();
         let mut told = false;
         loop {
             match self.link.wait_news(check)? {
-                Some(News::Reply(Reply::Joined { epoch, sample }, _)) => {
+                // An older number answers a join that was interrupted and taken back.
+                Some(News::Reply(Reply::Joined { number, epoch, sample }, _)) if number == self.joins => {
                     self.joined = true;
+                    self.joining = false;
                     self.epoch = epoch;
                     self.cursor = sample;
                     if let Some(sample) = sample {
@@ -346,7 +360,9 @@ impl Consumer {
             None => 1,
         };
         let is_tail = self.config.batch_size.is_none() && self.config.drop_last && want < self.view.source_batch();
-        if there.saturating_sub(cursor) >= want && !(is_tail && (end == UNKNOWN || cursor + want == end)) {
+        // A smaller batch may be the epoch's last: it is not if something follows it.
+        let may_be_last = cursor + want == if end == UNKNOWN { head } else { end };
+        if there.saturating_sub(cursor) >= want && !(is_tail && may_be_last) {
             return Ok(Look::Batch(cursor + want));
         }
         if end == UNKNOWN || head < end {
@@ -418,7 +434,11 @@ impl Consumer {
     fn hear(&mut self, news: News) -> Result<(), Error> {
         let name = &self.config.name;
         match news {
-            News::Reply(Reply::Ring(info), memory) => self.view.adopt(info, memory, name),
+            News::Reply(Reply::Ring(info), memory) => {
+                self.view.adopt(info, memory, name)?;
+                // It may be the first real one, after an epoch of nothing.
+                self.check_batch_size()
+            }
             News::Reply(Reply::Detached { stalled_secs }, _) => {
                 self.joined = false;
                 if !std::mem::take(&mut self.in_epoch) {

@@ -179,9 +179,9 @@ impl Control {
                     }
                     link.stage = if consumer { Stage::Waiting } else { Stage::Visitor };
                 }
-                Request::Join { batch_size, entry } => {
+                Request::Join { number, batch_size, entry } => {
                     let Stage::Welcome(_) = link.stage else { return Err(WireError::Malformed("an early join")) };
-                    self.join(id, batch_size, entry)?;
+                    self.join(id, number, batch_size, entry)?;
                 }
                 Request::Leave => self.leave(id),
                 Request::Stats => {
@@ -195,7 +195,7 @@ impl Control {
         }
     }
 
-    fn join(&mut self, id: u64, batch_size: Option<u64>, entry: JoinAt) -> Result<(), WireError> {
+    fn join(&mut self, id: u64, number: u64, batch_size: Option<u64>, entry: JoinAt) -> Result<(), WireError> {
         let mut state = self.shared.lock();
         let Some(link) = self.links.get_mut(&id) else { return Ok(()) };
         if let Err(why) = self.shared.make_room(&mut state, batch_size) {
@@ -211,6 +211,7 @@ impl Control {
         member.page.release(&self.shared.head, place.epoch, place.sample.unwrap_or(0));
         member.joined = true;
         member.at_gate = true;
+        member.join_number = number;
         member.batch_size = batch_size;
         member.detached_after_secs = None;
         self.shared.producer_bell.ring();
@@ -267,7 +268,7 @@ impl Control {
             member.at_gate = false;
             let Some((epoch, sample)) = log.cursor(id) else { continue };
             if let Some(link) = self.links.get_mut(&id) {
-                let _ = link.channel.send(&Reply::Joined { epoch, sample }, vec![]);
+                let _ = link.channel.send(&Reply::Joined { number: member.join_number, epoch, sample }, vec![]);
             }
         }
     }
@@ -331,8 +332,10 @@ fn welcome(shared: &Shared, id: u64, link: &mut Link, ring: &shape::PublishedRin
         batch_size: None,
         joined: false,
         at_gate: false,
+        join_number: 0,
         detached_after_secs: None,
         idle_since: Since::now(),
+        resting_since: None,
     };
     shared.lock().members.insert(id, member);
     Ok(())
@@ -345,7 +348,7 @@ impl Shared {
         if let Schema::Whole { why } = &ring.info.schema {
             return if state.log.head() == 0 { Ok(()) } else { Err(why.clone()) };
         }
-        let (epoch_samples, _) = self.head.length();
+        let epoch_samples = self.head.length().samples;
         // Two batches in the trainer's hands and one on its way.
         let wanted = batch_size.min(epoch_samples).saturating_mul(3);
         if wanted <= ring.info.capacity {

@@ -27,10 +27,13 @@ pub(super) struct Member {
     pub joined: bool,
     /// It has asked and must be answered once enough others have.
     pub at_gate: bool,
+    pub join_number: u64,
     /// It stood still for too long; the control thread has to tell it.
     pub detached_after_secs: Option<f64>,
     /// When it attached, or left its cursor.
     pub idle_since: Since,
+    /// Since when it was seen to rest between two epochs, while the server waits for the last of them to be read.
+    pub resting_since: Option<Since>,
 }
 
 /// All consumers, joined or not.
@@ -107,16 +110,21 @@ impl Members {
 
     /// Whether everybody who is here has read `epochs` epochs, or has shown no interest for long enough. If nobody is here,
     /// whether somebody had; a job that crashed finds its feed again for as long as patience lasts.
-    pub fn are_done(&self, log: &Log, epochs: u64, patience: std::time::Duration) -> bool {
+    pub fn are_done(&mut self, log: &Log, epochs: u64, patience: std::time::Duration) -> bool {
         if self.map.is_empty() {
             let given_up = self.alone_since.is_some_and(|since| since.is_over(patience));
             return self.gate_open && (self.reached >= epochs || given_up);
         }
-        self.gate_open
-            && self.map.iter().all(|(&id, member)| match log.cursor(id) {
-                Some((epoch, _)) if member.joined => epoch >= epochs,
+        let mut all = self.gate_open;
+        for (&id, member) in &mut self.map {
+            member.resting_since = member.page.is_resting().then(|| member.resting_since.unwrap_or_else(Since::now));
+            let rested = member.resting_since.is_some_and(|since| since.is_over(patience));
+            all &= match log.cursor(id) {
+                Some((epoch, _)) if member.joined => epoch >= epochs || rested,
                 _ => member.idle_since.is_over(patience),
-            })
+            };
+        }
+        all
     }
 
     pub fn stats(&self, log: &Log) -> Vec<ConsumerStats> {

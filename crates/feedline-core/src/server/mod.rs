@@ -295,7 +295,7 @@ fn stats(shared: &Shared) -> ServerStats {
     let mut state = shared.lock();
     state.refresh();
     let ring = state.ring.as_deref();
-    let (samples_per_epoch, _) = shared.head.length();
+    let samples_per_epoch = shared.head.length().samples;
     ServerStats {
         name: shared.name.clone(),
         pid: std::process::id(),

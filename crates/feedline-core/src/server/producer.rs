@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_ring::RingWriter;
+use feedline_ring::signal::EpochLength;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::shape::{PublishedRing, allocate, first_ring, strides};
@@ -72,7 +73,11 @@ pub(super) fn run(shared: &Shared, source: &mut dyn Source, poll: Poll<'_>) -> R
     let length = source.length();
     let unknown = feedline_ring::signal::UNKNOWN;
     let samples = shared.options.samples.or(length.samples);
-    shared.head.set_length(samples.unwrap_or(unknown), length.batches.unwrap_or(unknown));
+    shared.head.set_length(EpochLength {
+        samples: samples.unwrap_or(unknown),
+        batches: length.batches.unwrap_or(unknown),
+        tail: unknown,
+    });
     let mut producer = Producer { shared, ring: None, poll };
     match producer.epochs(source) {
         Ok(()) | Err(Halt::Abandoned | Halt::Stopped) => Ok(()),
@@ -84,7 +89,7 @@ impl Producer<'_> {
     fn epochs(&mut self, source: &mut dyn Source) -> Result<(), Halt> {
         let (mut epoch, mut complete) = (0, 0);
         while self.shared.options.epochs.is_none_or(|epochs| complete < epochs) {
-            self.wait_until(|state| state.log.can_begin_epoch().then_some(()))?;
+            self.wait_until(true, |state| state.log.can_begin_epoch())?;
             self.shared.lock().log.begin_epoch();
             source.begin(epoch)?;
             let length = self.epoch(source)?;
@@ -103,12 +108,13 @@ impl Producer<'_> {
             self.shared.control_bell.ring();
         }
         let patience = self.shared.options.stall_timeout;
-        self.wait_until(|state| state.members.are_done(&state.log, epoch, patience).then_some(()))
+        // Nobody is cut off any more: who is slow holds up nobody but us.
+        self.wait_until(false, |state| state.members.are_done(&state.log, epoch, patience))
     }
 
-    /// Appends one epoch: its samples and batches, or `None` if it was abandoned.
-    fn epoch(&mut self, source: &mut dyn Source) -> Result<Option<(u64, u64)>, Halt> {
-        let (mut samples, mut batches) = (0, 0);
+    /// Appends one epoch: how long it was, or `None` if it was abandoned.
+    fn epoch(&mut self, source: &mut dyn Source) -> Result<Option<EpochLength>, Halt> {
+        let mut length = EpochLength::default();
         loop {
             let appended = match self.next(source) {
                 Ok(appended) => appended,
@@ -116,11 +122,13 @@ impl Producer<'_> {
                 Err(halt) => return Err(halt),
             };
             match appended {
+                Some(0) => {}
                 Some(count) => {
-                    samples += count;
-                    batches += 1;
+                    length.samples += count;
+                    length.batches += 1;
+                    length.tail = count;
                 }
-                None => return Ok(Some((samples, batches))),
+                None => return Ok(Some(length)),
             }
         }
     }
@@ -218,18 +226,14 @@ impl Producer<'_> {
             info.generation = state.ring.as_ref().map_or(0, |ring| ring.info.generation + 1);
             info.capacity = info.capacity.max(if matches!(schema, Schema::Cut { .. }) { state.grow_to } else { 0 });
         }
-        if let (Schema::Whole { .. }, Some(epochs)) = (&schema, self.batches_per_epoch()) {
-            self.shared.head.set_length(epochs, epochs);
+        if let Schema::Whole { .. } = &schema {
+            // The unit is the batch.
+            let batches = self.shared.head.length().batches;
+            self.shared.head.set_length(EpochLength { samples: batches, batches, tail: 1 });
         }
         let writer = allocate(&info, bytes)?;
         self.install(writer, info);
         Ok(())
-    }
-
-    /// In a feed of whole batches the unit is the batch.
-    fn batches_per_epoch(&self) -> Option<u64> {
-        let (_, batches) = self.shared.head.length();
-        (batches != feedline_ring::signal::UNKNOWN).then_some(batches)
     }
 
     /// Makes a ring known: first its memory, then its number.
@@ -290,7 +294,7 @@ impl Producer<'_> {
         Ok(())
     }
 
-    fn end_epoch(&mut self, epoch: u64, length: Option<(u64, u64)>) -> Result<(), Halt> {
+    fn end_epoch(&mut self, epoch: u64, length: Option<EpochLength>) -> Result<(), Halt> {
         let mut state = self.shared.lock();
         if self.ring.is_none() && state.ring.is_none() {
             drop(state);
@@ -301,14 +305,14 @@ impl Producer<'_> {
         let head = state.log.head();
         state.log.end_epoch();
         self.shared.head.end_epoch(epoch, head);
-        let (expected, _) = self.shared.head.length();
-        if let Some((samples, batches)) = length {
-            self.shared.head.set_length(samples, batches);
+        let expected = self.shared.head.length().samples;
+        if let Some(length) = length {
+            self.shared.head.set_length(length);
         }
         self.shared.announce(&state);
         drop(state);
         match length {
-            Some((samples, _)) if expected != feedline_ring::signal::UNKNOWN && expected != samples => {
+            Some(EpochLength { samples, .. }) if expected != feedline_ring::signal::UNKNOWN && expected != samples => {
                 let name = &self.shared.name;
                 tracing::warn!("feed {name:?}: epoch {epoch} had {samples} samples where {expected} were expected");
             }
@@ -389,7 +393,8 @@ impl Producer<'_> {
             }
             let wanted = state.grow_to;
             let needed = state.starved_of(capacity);
-            let stalled = stall.look(&state, self.shared.options.stall_timeout);
+            let slowest = state.log.slowest();
+            let stalled = stall.look(&state, slowest, self.shared.options.stall_timeout);
             let bells = state.bells();
             drop(state);
             if wanted > capacity || needed > capacity {
@@ -429,12 +434,15 @@ impl Producer<'_> {
             tracing::warn!("feed {name:?}: detached pid {pid}, which held up the others for {secs} s");
         }
         self.shared.control_bell.ring();
-        let capacity = self.ring().info.capacity;
-        self.grow(capacity, 0, true)
+        match &self.ring {
+            Some(ring) => self.grow(ring.info.capacity, 0, true),
+            None => Ok(()),
+        }
     }
 
-    /// Waits for a condition that consumers bring about.
-    fn wait_until<T>(&mut self, mut ready: impl FnMut(&mut State) -> Option<T>) -> Result<T, Halt> {
+    /// Waits for something that consumers bring about by reading on; one that doesn't can be cut off.
+    fn wait_until(&mut self, cuts_off: bool, ready: impl Fn(&mut State) -> bool) -> Result<(), Halt> {
+        let mut stall = Stall::default();
         loop {
             let mut state = self.shared.lock();
             if let Phase::Broken(_) = state.phase {
@@ -444,12 +452,18 @@ impl Producer<'_> {
             // Any release at all may be what we wait for.
             self.shared.head.want(0);
             state.refresh();
-            if let Some(value) = ready(&mut state) {
+            if ready(&mut state) {
                 self.shared.head.want_nothing();
-                return Ok(value);
+                return Ok(());
             }
+            let behind = state.log.furthest_behind();
+            let stalled = stall.look(&state, behind, self.shared.options.stall_timeout);
             let bells = state.bells();
             drop(state);
+            if let Some(id) = stalled.filter(|_| cuts_off) {
+                self.detach(id)?;
+                continue;
+            }
             self.sleep(&bells)?;
         }
     }
@@ -495,9 +509,9 @@ struct Stall {
 }
 
 impl Stall {
-    /// Who should be cut off now.
-    fn look(&mut self, state: &State, limit: Duration) -> Option<u64> {
-        let (id, released) = state.log.slowest()?;
+    /// Whether the one that holds up the log, at this position, should be cut off now.
+    fn look(&mut self, state: &State, slowest: Option<(u64, u64)>, limit: Duration) -> Option<u64> {
+        let (id, released) = slowest?;
         // Who waits for wait_for others stands still because it must.
         if !state.members.gate_open || !matches!(self.seen, Some((seen, at, _)) if seen == id && at == released) {
             *self = Self { seen: Some((id, released, Instant::now())), resting: None };
