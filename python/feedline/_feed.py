@@ -95,12 +95,17 @@ class Feed:
     Safe to hold in a process that forks: a child that iterates attaches anew.
     """
 
-    _core: FeedCore
-
-    def __init__(self, arguments: dict[str, Any], core: FeedCore | None = None) -> None:
+    def __init__(self, arguments: dict[str, Any], core: FeedCore) -> None:
         """Made by ``attach``."""
         self._arguments = arguments
-        self._core = core if core is not None else FeedCore(**arguments)
+        self._attached = core
+
+    @property
+    def _core(self) -> FeedCore:
+        """This process's place in the feed: a forked child must not touch its parent's."""
+        if self._attached.is_inherited:
+            self._attached = FeedCore(**self._arguments)
+        return self._attached
 
     @property
     def name(self) -> str:
@@ -109,9 +114,14 @@ class Feed:
 
     def __iter__(self) -> Iterator[Any]:
         """One epoch; nothing happens before its first batch is asked for."""
+        if self._attached.is_inherited:
+            return self._iterate_anew()
         if self._core.closed:
             raise FeedlineError(f'feed "{self.name}" is closed')
         return self._core.iterate()
+
+    def _iterate_anew(self) -> Iterator[Any]:
+        yield from self._core.iterate()
 
     def __len__(self) -> int:
         """Batches per epoch, exactly; a ``TypeError`` until that is known (after one epoch)."""
@@ -141,7 +151,8 @@ class Feed:
 
     def close(self) -> None:
         """Let go of the feed. Batches that are still alive keep their bytes."""
-        self._core.close()
+        if not self._attached.is_inherited:
+            self._attached.close()
 
     def __enter__(self) -> Self:
         return self

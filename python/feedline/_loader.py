@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 
 def check_loader(loader: object) -> None:
@@ -28,29 +29,39 @@ def is_one_shot(loader: object) -> bool:
     return hasattr(loader, "__next__") and type(loader).__module__ in ("builtins", "itertools")
 
 
-def length_of(loader: Any) -> tuple[int | None, int | None]:
-    """Samples and batches per epoch, each None where the loader can't tell exactly."""
-    return _samples(loader), _batches(loader)
+class Length(NamedTuple):
+    """How long an epoch is; each is None where the loader can't tell exactly."""
+
+    samples: int | None
+    batches: int | None
+    batch_size: int | None
 
 
-def _batches(loader: Any) -> int | None:
+def length_of(loader: Any) -> Length:
+    """What the loader can tell: a torch DataLoader over a map-style dataset tells all."""
+    if _is_a_guess(loader):
+        return Length(None, None, None)
+    samples, batch_size = _samples(loader)
+    return Length(samples, _len(loader), batch_size)
+
+
+def _is_a_guess(loader: Any) -> bool:
+    """Whether it is a torch DataLoader of an iterable dataset, whose length torch guesses."""
+    data = sys.modules.get("torch.utils.data")
     dataset = getattr(loader, "dataset", None)
-    if dataset is not None and not hasattr(dataset, "__getitem__"):
-        return None  # torch guesses the length of an iterable dataset
-    return _len(loader)
+    return data is not None and isinstance(dataset, data.IterableDataset)
 
 
-def _samples(loader: Any) -> int | None:
-    """Tell a torch DataLoader's samples: those of its sampler, less a tail that it drops."""
+def _samples(loader: Any) -> tuple[int | None, int | None]:
+    """Tell the samples of a DataLoader's sampler, less a tail that it drops, and its batch size."""
     batch_size = getattr(loader, "batch_size", None)
     sampler = getattr(loader, "sampler", None)
-    dataset = getattr(loader, "dataset", None)
-    if not isinstance(batch_size, int) or sampler is None or not hasattr(dataset, "__getitem__"):
-        return None
-    samples = _len(sampler)
-    if samples is None:
-        return None
-    return samples // batch_size * batch_size if getattr(loader, "drop_last", False) else samples
+    samples = None if sampler is None else _len(sampler)
+    if not isinstance(batch_size, int) or batch_size < 1 or samples is None:
+        return None, None
+    if getattr(loader, "drop_last", False):
+        samples = samples // batch_size * batch_size
+    return samples, batch_size
 
 
 def _len(sized: Any) -> int | None:

@@ -164,11 +164,9 @@ class Server:
         return self._core
 
     def _run(self, core: ServerCore) -> None:
-        samples, batches = length_of(self._loader)
+        length = length_of(self._loader)
         begin = begin_epoch(self._loader)
-        core.run(
-            self._loader, begin, samples=samples, batches=batches, allow_pickle=self._allow_pickle
-        )
+        core.run(self._loader, begin, **length._asdict(), allow_pickle=self._allow_pickle)
 
     def _serve_quietly(self) -> None:
         assert self._core is not None

@@ -32,7 +32,7 @@ class FeedDataset(IterableDataset[Any]):
 class TorchFeed(Feed, DataLoader[Any]):
     """A ``DataLoader`` without workers or batching of its own: the feed has done all that."""
 
-    def __init__(self, arguments: dict[str, Any], core: FeedCore | None = None) -> None:
+    def __init__(self, arguments: dict[str, Any], core: FeedCore) -> None:
         """Made by ``attach``."""
         Feed.__init__(self, arguments, core)
         DataLoader.__init__(self, FeedDataset(self), batch_size=None, num_workers=0)

@@ -45,7 +45,7 @@ impl Source for Counter {
     }
 
     fn length(&self) -> Length {
-        Length { samples: Some(SAMPLES), batches: Some(SAMPLES.div_ceil(BATCH)) }
+        Length { samples: Some(SAMPLES), batches: Some(SAMPLES.div_ceil(BATCH)), batch_size: Some(BATCH) }
     }
 }
 

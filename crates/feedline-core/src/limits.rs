@@ -65,7 +65,9 @@ fn cgroup_available() -> Option<u64> {
         loop {
             let read = |file| fs::read_to_string(format!("{root}{path}/{file}")).ok()?.trim().parse::<u64>().ok();
             if let (Some(limit), Some(usage)) = (read(limit), read(usage)) {
-                let free = limit.saturating_sub(usage);
+                // What files were read fills the group's limit, and is given back when somebody wants it.
+                let cache = fs::read_to_string(format!("{root}{path}/memory.stat")).map_or(0, |stat| page_cache(&stat));
+                let free = limit.saturating_sub(usage.saturating_sub(cache));
                 tightest = Some(tightest.map_or(free, |other: u64| other.min(free)));
             }
             match path.rfind('/') {
@@ -75,6 +77,18 @@ fn cgroup_available() -> Option<u64> {
         }
     }
     tightest
+}
+
+/// `active_file` and `inactive_file` of a `memory.stat`; the older interface has them with `total_` for the whole tree.
+fn page_cache(stat: &str) -> u64 {
+    let entries = || stat.lines().filter_map(|line| line.split_once(' '));
+    let sum = |names: [&str; 2]| -> u64 {
+        entries().filter(|(name, _)| names.contains(name)).filter_map(|(_, bytes)| bytes.parse::<u64>().ok()).sum()
+    };
+    match sum(["total_active_file", "total_inactive_file"]) {
+        0 => sum(["active_file", "inactive_file"]),
+        total => total,
+    }
 }
 
 /// `RLIMIT_AS`, less what is mapped; a mirrored ring takes twice its size of it.

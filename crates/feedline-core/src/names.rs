@@ -20,10 +20,15 @@ const MAX_PATH: usize = 107;
 
 /// Names that this process serves. Record locks don't exclude within a process, and are lost when *any* descriptor of the
 /// file is closed there, so the file of a name in this set must not be opened again.
-static OURS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+/// With the pid: a forked child inherits the set, but neither the names nor the locks.
+static OURS: Mutex<BTreeSet<(PathBuf, u32)>> = Mutex::new(BTreeSet::new());
 
-fn ours() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+fn ours() -> MutexGuard<'static, BTreeSet<(PathBuf, u32)>> {
     OURS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn is_ours(ours: &BTreeSet<(PathBuf, u32)>, path: &Path) -> bool {
+    ours.contains(&(path.to_owned(), std::process::id()))
 }
 
 /// A feed that runs.
@@ -93,9 +98,10 @@ fn prepare_folder() -> Result<PathBuf, Error> {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(fail(error.to_string())),
     }
-    let meta = fs::symlink_metadata(&path).map_err(|error| fail(error.to_string()))?;
+    // A link to a folder of one's own is fine; whose the folder is counts.
+    let meta = fs::metadata(&path).map_err(|error| fail(error.to_string()))?;
     let uid = rustix::process::getuid().as_raw();
-    if !meta.is_dir() && !path.is_dir() {
+    if !meta.is_dir() {
         return Err(fail("it is not a folder".into()));
     }
     if meta.uid() != uid {
@@ -123,7 +129,7 @@ impl HeldName {
         prepare_folder()?;
         let taken = |pid| Error::NameTaken { name: name.to_owned(), pid };
         let mut ours = ours();
-        if ours.contains(&path) {
+        if is_ours(&ours, &path) {
             return Err(taken(std::process::id()));
         }
         let lock_path = path.with_extension("lock");
@@ -144,7 +150,7 @@ impl HeldName {
                 fs::metadata(&lock_path).is_ok_and(|now| lock.metadata().is_ok_and(|held| held.ino() == now.ino()));
             if same {
                 let _ = fs::remove_file(&path);
-                ours.insert(path.clone());
+                ours.insert((path.clone(), std::process::id()));
                 return Ok(Self { path, lock_path, _lock: lock, pid: std::process::id() });
             }
         }
@@ -163,7 +169,7 @@ impl Drop for HeldName {
             let mut ours = ours();
             let _ = fs::remove_file(&self.path);
             let _ = fs::remove_file(&self.lock_path);
-            ours.remove(&self.path);
+            ours.remove(&(self.path.clone(), self.pid));
         }
     }
 }
@@ -178,7 +184,7 @@ fn holder(lock: &File) -> Option<u32> {
 /// Who serves a name now.
 pub fn server_of(path: &Path) -> Option<u32> {
     let ours = ours();
-    if ours.contains(path) {
+    if is_ours(&ours, path) {
         return Some(std::process::id());
     }
     let lock = OpenOptions::new().read(true).write(true).open(path.with_extension("lock")).ok()?;

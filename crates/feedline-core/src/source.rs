@@ -13,6 +13,8 @@ pub struct Length {
     pub samples: Option<u64>,
     /// In batches as the source yields them.
     pub batches: Option<u64>,
+    /// Samples in each batch but the last, where the source can tell.
+    pub batch_size: Option<u64>,
 }
 
 /// Epochs of batches.

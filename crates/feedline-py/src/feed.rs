@@ -14,6 +14,7 @@ use feedline_core::consumer::{Config, Consumer, ConsumerStats, EpochLength, Mode
 use feedline_core::schema::{ArrayKind, Schema};
 use feedline_core::wire::JoinAt;
 use feedline_ring::LeaseTable;
+use feedline_ring::fork::Origin;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -28,6 +29,8 @@ pub struct FeedCore {
     format: Format,
     allow_pickle: bool,
     yields_torch: bool,
+    /// In a forked child the lock below may be held for ever, by a thread that exists only in the parent.
+    origin: Origin,
     state: Mutex<State>,
 }
 
@@ -57,13 +60,11 @@ impl FeedCore {
             (state.idle.take(), state.end.clone())
         };
         if let Some(mut idle) = idle {
-            if idle.is_here() {
-                match idle.check() {
-                    Ok(()) => return Ok(idle),
-                    Err(error) => {
-                        self.lock().end = Some(error.clone());
-                        end = Some(error);
-                    }
+            match idle.check() {
+                Ok(()) => return Ok(idle),
+                Err(error) => {
+                    self.lock().end = Some(error.clone());
+                    end = Some(error);
                 }
             }
             self.retire(&idle.stats());
@@ -171,7 +172,13 @@ impl FeedCore {
             idle: Some(consumer),
             closed: false,
         };
-        Ok(Self { config, format, allow_pickle, yields_torch, state: Mutex::new(state) })
+        Ok(Self { config, format, allow_pickle, yields_torch, origin: Origin::here(), state: Mutex::new(state) })
+    }
+
+    /// Whether this is a forked child's copy, which is good for nothing: attach anew.
+    #[getter]
+    fn is_inherited(&self) -> bool {
+        !self.origin.is_here()
     }
 
     /// Whether a batch holds torch tensors, as far as the schema tells.
@@ -272,6 +279,12 @@ impl Batches {
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let feed = self.feed.get();
+        if feed.is_inherited() {
+            let error = Error::Invalid(
+                "this iterator belongs to the parent process; iterate the feed anew in the child".into(),
+            );
+            return Err(to_python(py, &error));
+        }
         // Without the GIL from the first lock on: whoever waits for one of the two locks must not hold the other.
         let taken = py.detach(|| {
             let mut inner = self.lock();
@@ -329,8 +342,11 @@ impl Batches {
 
 impl Drop for Batches {
     fn drop(&mut self) {
-        let Some(mut consumer) = self.lock().consumer.take() else { return };
-        if consumer.is_here() {
+        // A child's copy of the parent's place: not ours to give back, and perhaps locked.
+        if self.feed.get().is_inherited() {
+            return;
+        }
+        if let Some(mut consumer) = self.lock().consumer.take() {
             consumer.leave();
             self.feed.get().put_back(consumer);
         }

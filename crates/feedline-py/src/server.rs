@@ -76,7 +76,8 @@ impl ServerCore {
     /// Serves `loader` on this thread until it is done or stopped; raises what it raised.
     ///
     /// `begin(epoch)` is called before each epoch.
-    #[pyo3(signature = (loader, begin, *, samples, batches, allow_pickle))]
+    #[pyo3(signature = (loader, begin, *, samples, batches, batch_size, allow_pickle))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn run(
         &self,
         py: Python<'_>,
@@ -84,11 +85,21 @@ impl ServerCore {
         begin: Py<PyAny>,
         samples: Option<u64>,
         batches: Option<u64>,
+        batch_size: Option<u64>,
         allow_pickle: bool,
     ) -> PyResult<()> {
-        let length = Length { samples, batches };
-        let mut source =
-            PySource { loader, begin, length, allow_pickle, batches: None, flat: Flat::default(), raised: None };
+        let length = Length { samples, batches, batch_size };
+        let mut source = PySource {
+            loader,
+            begin,
+            length,
+            allow_pickle,
+            batches: None,
+            epoch: 0,
+            is_fresh: true,
+            flat: Flat::default(),
+            raised: None,
+        };
         let outcome = py.detach(|| {
             self.server.run(&mut source, &mut || {
                 check_signals()
@@ -160,6 +171,9 @@ struct PySource {
     length: Length,
     allow_pickle: bool,
     batches: Option<Py<PyIterator>>,
+    epoch: u64,
+    /// Nothing was yielded in this epoch yet.
+    is_fresh: bool,
     flat: Flat,
     raised: Option<PyErr>,
 }
@@ -197,6 +211,7 @@ impl Source for PySource {
         Python::attach(|py| {
             self.flat = Flat::default();
             self.batches = None;
+            (self.epoch, self.is_fresh) = (epoch, true);
             let begun = self.begin.bind(py).call1((epoch,)).and_then(|_| self.loader.bind(py).try_iter());
             match begun {
                 Ok(batches) => self.batches = Some(batches.unbind()),
@@ -215,10 +230,18 @@ impl Source for PySource {
                 Some(Ok(item)) => item,
                 Some(Err(error)) => return Err(self.fail(py, error)),
                 None => {
+                    let is_its_own = batches.is(&self.loader);
                     self.batches = None;
+                    if self.is_fresh && is_its_own && self.epoch > 0 {
+                        let message = "the loader is an iterator that can be gone through only once: its next epoch was empty\n  \
+                                       serve an object whose iter() starts anew, such as a DataLoader or a list, or one epoch \
+                                       with epochs=1";
+                        return Err(Failure::new(FailureKind::Loader, message.into()));
+                    }
                     return Ok(None);
                 }
             };
+            self.is_fresh = false;
             match flatten(&item, self.allow_pickle) {
                 Ok(flat) => self.flat = flat,
                 // Ctrl-C is Ctrl-C, wherever it comes.

@@ -3,8 +3,9 @@
 //! A child inherits its parent's leases as bytes but not as obligations: it must never release them. And what the child
 //! still sees must not change when the parent lets go, so live leases are made private just before a fork.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
 static TABLES: Mutex<Vec<Weak<dyn Table>>> = Mutex::new(Vec::new());
@@ -51,20 +52,31 @@ impl Origin {
 fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: both handlers are `extern "C"` functions that live as long as the program. `prepare` runs in the parent,
-        // where locks may be taken; `child` only stores to an atomic.
-        let _ = unsafe { libc::pthread_atfork(Some(prepare), None, Some(child)) };
+        // SAFETY: the handlers are `extern "C"` functions that live as long as the program. All three run on the thread that
+        // forks: `prepare` takes a lock that the other two give back, so that no child inherits it locked.
+        let _ = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
     });
 }
 
+type Guard = MutexGuard<'static, Vec<Weak<dyn Table>>>;
+
+thread_local! {
+    static HELD: RefCell<Option<Guard>> = const { RefCell::new(None) };
+}
+
 extern "C" fn prepare() {
-    // try_lock: a thread of ours that forks while it holds the lock must not wait for itself.
-    let Ok(tables) = TABLES.try_lock() else { return };
+    let tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
     for table in tables.iter().filter_map(Weak::upgrade) {
         table.before_fork();
     }
+    let _ = HELD.try_with(|held| held.replace(Some(tables)));
+}
+
+extern "C" fn parent() {
+    let _ = HELD.try_with(RefCell::take);
 }
 
 extern "C" fn child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+    parent();
 }

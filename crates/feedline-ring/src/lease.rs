@@ -80,6 +80,21 @@ impl LeaseTable {
         ranges.iter().map(window).collect()
     }
 
+    /// Begins anew where the server placed us. Leases of an older join are forgotten: they were made private, or their ring
+    /// was left to them.
+    pub fn enter(&self, join: u64, epoch: u64, cursor: u64) {
+        let mut state = self.lock();
+        let old = std::mem::take(&mut state.leases);
+        state.leases.continue_after(&old);
+        state.epoch = epoch;
+        state.cursor = cursor;
+        self.page.cursor.store(cursor, Ordering::Relaxed);
+        self.page.leases.store(0, Ordering::Relaxed);
+        self.page.enter(join, epoch, cursor);
+        drop(state);
+        drop(old);
+    }
+
     /// Moves the cursor on without a lease: a copied batch, a dropped tail, the next epoch.
     pub fn advance(&self, epoch: u64, cursor: u64) {
         let mut state = self.lock();
@@ -136,7 +151,8 @@ impl LeaseTable {
 
     fn release(&self, id: u64) {
         let mut state = self.lock();
-        let held = state.leases.release(id);
+        // One that was made private, or belongs to an older join, has nothing to report.
+        let Some(held) = state.leases.release(id) else { return };
         self.page.leases.store(state.leases.len() as u32, Ordering::Relaxed);
         self.report(&state);
         drop(state);

@@ -285,16 +285,19 @@ impl Log {
             && self.cursors.values().all(|cursor| cursor.released.is_none())
     }
 
-    /// The consumer that holds up the log, and the oldest sample that it needs.
-    pub fn slowest(&self) -> Option<(u64, u64)> {
-        let reading = self.cursors.iter().filter_map(|(&id, cursor)| Some((id, cursor.released?)));
-        reading.min_by_key(|&(_, released)| released)
+    /// Those who need samples before `wanted`, and the oldest that each needs.
+    pub fn in_the_way_of(&self, wanted: u64) -> Vec<(u64, u64)> {
+        self.reading().filter(|&(_, released)| released < wanted).collect()
     }
 
-    /// The consumer in the lowest epoch, and the oldest sample that it needs.
-    pub fn furthest_behind(&self) -> Option<(u64, u64)> {
-        let reading = self.cursors.iter().filter_map(|(&id, cursor)| Some((cursor.epoch, id, cursor.released?)));
-        reading.min().map(|(_, id, released)| (id, released))
+    /// Those for whose sake the next epoch may not begin, and the oldest sample that each needs.
+    pub fn epochs_behind(&self) -> Vec<(u64, u64)> {
+        let limit = (self.epoch() + 3).saturating_sub(EPOCHS_AHEAD);
+        self.reading().filter(|(id, _)| self.cursors[id].epoch < limit).collect()
+    }
+
+    fn reading(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.cursors.iter().filter_map(|(&id, cursor)| Some((id, cursor.released?)))
     }
 
     /// A consumer's epoch and the oldest sample that it needs (`None` while it waits for its epoch).

@@ -35,6 +35,12 @@ impl<T> Default for Leases<T> {
 }
 
 impl<T> Leases<T> {
+    /// Gives no id again that older leases had.
+    pub fn continue_after(&mut self, older: &Self) {
+        debug_assert!(self.entries.is_empty());
+        self.first_id = older.first_id + older.entries.len() as u64;
+    }
+
     /// Records a lease from sample `first` on; samples of successive leases never go back.
     pub fn cut(&mut self, first: u64, keeps: T) -> u64 {
         debug_assert!(self.oldest().is_none_or(|(_, oldest, _)| oldest <= first));

@@ -61,6 +61,8 @@ pub struct HeadWords {
 #[repr(C)]
 #[derive(Debug)]
 pub struct CursorWords {
+    /// Which join the words below belong to.
+    join: AtomicU64,
     released: AtomicU64,
     epoch: AtomicU64,
     waiting: AtomicU32,
@@ -98,6 +100,7 @@ impl Default for HeadWords {
 impl Default for CursorWords {
     fn default() -> Self {
         Self {
+            join: AtomicU64::new(0),
             released: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
@@ -229,6 +232,13 @@ impl HeadWords {
 }
 
 impl CursorWords {
+    /// Takes the place that the server gave for its `join`; from now on it listens to [`Self::release`] again.
+    pub fn enter(&self, join: u64, epoch: u64, released: u64) {
+        self.epoch.store(epoch, Ordering::Relaxed);
+        self.released.store(released, Ordering::Relaxed);
+        self.join.store(join, Ordering::Release);
+    }
+
     /// Reports that everything before `released` may be overwritten; true if the server waits and must hear the bell.
     pub fn release(&self, head: &HeadWords, epoch: u64, released: u64) -> bool {
         self.epoch.store(epoch, Ordering::Relaxed);
@@ -278,10 +288,14 @@ impl CursorWords {
         self.rest.compare_exchange(RESTING, CUT_OFF, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// What the consumer reports: its epoch, and the oldest sample that it needs.
-    pub fn position(&self) -> (u64, u64) {
+    /// What the consumer reports: its epoch, and the oldest sample that it needs. `None` while the words are still those of
+    /// an older join, whose last tensors may yet die on any thread.
+    pub fn position(&self, join: u64) -> Option<(u64, u64)> {
+        if self.join.load(Ordering::Acquire) != join {
+            return None;
+        }
         let released = self.released.load(Ordering::Acquire);
-        (self.epoch.load(Ordering::Relaxed), released)
+        Some((self.epoch.load(Ordering::Relaxed), released))
     }
 
     /// Whether the consumer sleeps for want of data.

@@ -99,7 +99,7 @@ fn produce(shared: &Shared, samples: u64) {
     for sample in 0..samples {
         while log.claim(1, 0).is_none() {
             shared.head.want(log.wanted(1, 0).unwrap());
-            let (epoch, released) = shared.page.position();
+            let (epoch, released) = shared.page.position(0).unwrap();
             log.advance(0, epoch, released);
             if log.claim(1, 0).is_some() {
                 break;

@@ -107,11 +107,11 @@ fn a_kept_lease_keeps_its_bytes_and_frees_the_log() {
         let bytes = pattern(4, len);
         both.writer.write(0, 5, &bytes);
         let windows = both.table.cut(&mapping, vec![(0, 5, len)], 10);
-        assert_eq!(both.page.position(), (0, 0), "the lease holds sample 0");
+        assert_eq!(both.page.position(0), Some((0, 0)), "the lease holds sample 0");
         let before = windows[0].as_ptr();
         assert!(both.table.keep_oldest());
         assert!(!both.table.keep_oldest(), "there was one lease");
-        assert_eq!(both.page.position(), (0, 10));
+        assert_eq!(both.page.position(0), Some((0, 10)));
         both.writer.write(0, 0, &pattern(5, 8 * page_size() as usize));
         assert_eq!(windows[0].bytes(), bytes);
         assert_eq!(windows[0].as_ptr(), before);
@@ -126,12 +126,31 @@ fn the_last_window_ends_the_lease_wherever_it_dies() {
     let second = both.table.cut(&both.private, vec![(0, 16, 8)], 8);
     let part = second[0].part(4, 4);
     drop(second);
-    assert_eq!(both.page.position().1, 0);
+    assert_eq!(both.page.position(0).unwrap().1, 0);
     std::thread::spawn(move || drop(first)).join().unwrap();
-    assert_eq!(both.page.position().1, 4, "a part of the second still lives");
+    assert_eq!(both.page.position(0).unwrap().1, 4, "a part of the second still lives");
     drop(part);
-    assert_eq!(both.page.position().1, 8);
+    assert_eq!(both.page.position(0).unwrap().1, 8);
     assert_eq!(both.table.live(), 0);
+}
+
+/// A tensor of an older join that dies late, on whatever thread, must not move the new cursor.
+#[test]
+fn an_older_join_has_no_say_in_a_newer_one() {
+    let both = both(page_size());
+    let old = both.table.cut(&both.private, vec![(0, 0, 8)], 100);
+    assert!(both.table.keep_oldest());
+    let older = both.table.cut(&both.private, vec![(0, 8, 8)], 200);
+    assert_eq!(both.page.position(1), None, "the server has placed us; we have not heard of it");
+    drop(old);
+    both.table.enter(1, 0, 7);
+    assert_eq!(both.page.position(1), Some((0, 7)));
+    drop(older);
+    assert_eq!(both.page.position(1), Some((0, 7)));
+    let new = both.table.cut(&both.private, vec![(0, 16, 8)], 20);
+    assert_eq!((both.page.position(1), both.table.live()), (Some((0, 7)), 1));
+    drop(new);
+    assert_eq!(both.page.position(1), Some((0, 20)));
 }
 
 #[test]
@@ -143,7 +162,7 @@ fn a_release_that_the_server_waits_for_rings() {
     drop(windows);
     both.head.want_nothing();
     assert_eq!(both.head.wanted(), UNKNOWN);
-    assert_eq!(both.page.position().1, 4);
+    assert_eq!(both.page.position(0).unwrap().1, 4);
 }
 
 #[test]

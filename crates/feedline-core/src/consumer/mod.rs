@@ -318,9 +318,7 @@ impl Consumer {
                     self.joining = false;
                     self.epoch = epoch;
                     self.cursor = sample;
-                    if let Some(sample) = sample {
-                        self.table.advance(epoch, sample);
-                    }
+                    self.table.enter(number, epoch, sample.unwrap_or(0));
                     return Ok(());
                 }
                 Some(news) => self.hear(news)?,
@@ -349,7 +347,10 @@ impl Consumer {
             Some(cursor) => cursor,
             None => match self.epoch.checked_sub(1).map_or(0, |before| self.head.end_of(before)) {
                 UNKNOWN => return Ok(Look::Nothing),
-                start => *self.cursor.insert(start),
+                start => {
+                    self.table.advance(self.epoch, start);
+                    *self.cursor.insert(start)
+                }
             },
         };
         let end = self.head.end_of(self.epoch);

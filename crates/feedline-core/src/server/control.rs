@@ -23,6 +23,8 @@ use crate::schema::Schema;
 use crate::wire::{Channel, JoinAt, MAGIC, Reply, Request, VERSION, WireError};
 
 const MAX_CONNECTIONS: usize = 1024;
+/// Then it is another connection's turn.
+const REQUESTS_PER_ROUND: usize = 16;
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// How long goodbyes may take.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -87,9 +89,7 @@ impl Control {
             for id in ids {
                 self.serve(id);
             }
-            // In this order: whoever was detached must hear of it before it hears of the ring that no longer has its samples.
-            self.deliver_detachments();
-            self.deliver_rings();
+            self.deliver();
             self.answer_the_gate();
             self.linger();
             if self.say_goodbye() {
@@ -104,8 +104,9 @@ impl Control {
             fds.push(PollFd::new(&self.listener, PollFlags::IN));
         }
         for link in self.links.values() {
-            let out = if link.channel.has_outgoing() { PollFlags::OUT } else { PollFlags::empty() };
-            fds.push(PollFd::new(&link.channel, PollFlags::IN | out));
+            // Who doesn't listen isn't listened to.
+            let interest = if link.channel.has_outgoing() { PollFlags::OUT } else { PollFlags::IN };
+            fds.push(PollFd::new(&link.channel, interest));
             fds.extend(link.peer.pidfd.iter().map(|pidfd| PollFd::new(pidfd, PollFlags::IN)));
         }
         let _ = poll(&mut fds, Some(&SLICE));
@@ -160,8 +161,11 @@ impl Control {
     fn converse(&mut self, id: u64) -> Result<(), WireError> {
         let Some(link) = self.links.get_mut(&id) else { return Ok(()) };
         link.channel.flush()?;
-        loop {
+        for _ in 0..REQUESTS_PER_ROUND {
             let Some(link) = self.links.get_mut(&id) else { return Ok(()) };
+            if link.channel.has_outgoing() {
+                return if link.peer.is_dead() { Err(WireError::Closed) } else { Ok(()) };
+            }
             let Some((request, _)) = link.channel.receive::<Request>()? else {
                 // What it sent before it died counts; then it is gone, even if a child of it holds the socket open.
                 return if link.peer.is_dead() { Err(WireError::Closed) } else { Ok(()) };
@@ -193,6 +197,9 @@ impl Control {
                 }
             }
         }
+        // There may be more: look again in the next round, after the others.
+        self.shared.control_bell.ring();
+        Ok(())
     }
 
     fn join(&mut self, id: u64, number: u64, batch_size: Option<u64>, entry: JoinAt) -> Result<(), WireError> {
@@ -207,13 +214,12 @@ impl Control {
             return Err(WireError::Malformed("a second join"));
         }
         let place = log.join(id, entry.into());
-        // The page may still hold an older cursor; while a join is under way its owner doesn't write to it.
-        member.page.release(&self.shared.head, place.epoch, place.sample.unwrap_or(0));
+        debug_assert!(place.sample.is_none_or(|sample| sample <= log.head()));
         member.joined = true;
         member.at_gate = true;
         member.join_number = number;
         member.batch_size = batch_size;
-        member.detached_after_secs = None;
+        member.news = None;
         self.shared.producer_bell.ring();
         Ok(())
     }
@@ -230,17 +236,34 @@ impl Control {
         self.shared.producer_bell.ring();
     }
 
-    /// Welcomes those who wait for the first ring, and sends a new ring to those who have an older one.
-    fn deliver_rings(&mut self) {
-        let Some(ring) = self.shared.lock().ring.clone() else { return };
+    /// Tells those who were cut off, welcomes those who wait for the first ring, and sends a new ring to those who read.
+    ///
+    /// Seen under one lock, told in this order: whoever was cut off must hear of it before it could hear of the ring that no
+    /// longer has its samples. Who doesn't read gets the ring when it joins: memory that is on its way can't be freed.
+    fn deliver(&mut self) {
+        let mut told = Vec::new();
+        let mut reading = Vec::new();
+        let ring = {
+            let mut state = self.shared.lock();
+            for (id, member) in state.members.iter_mut() {
+                told.extend(member.news.take().map(|news| (id, news)));
+                if member.joined && !member.at_gate {
+                    reading.push(id);
+                }
+            }
+            state.ring.clone()
+        };
+        for (id, news) in told {
+            if let Some(link) = self.links.get_mut(&id) {
+                let _ = link.channel.send(&news, vec![]);
+            }
+        }
+        let Some(ring) = ring else { return };
         let mut gone = Vec::new();
         for (&id, link) in &mut self.links {
             let sent = match link.stage {
                 Stage::Waiting => welcome(&self.shared, id, link, &ring),
-                Stage::Welcome(generation) if generation != ring.info.generation => {
-                    let memory = Arc::clone(&ring.memory);
-                    link.channel.send(&Reply::Ring(ring.info.clone()), vec![memory])
-                }
+                Stage::Welcome(_) if reading.contains(&id) => link.bring(&ring),
                 _ => continue,
             };
             match sent {
@@ -256,7 +279,8 @@ impl Control {
     /// Answers joins once enough consumers have asked.
     fn answer_the_gate(&mut self) {
         let mut state = self.shared.lock();
-        let State { log, members, .. } = &mut *state;
+        let State { log, members, ring, .. } = &mut *state;
+        let Some(ring) = ring else { return };
         if !members.gate_open {
             members.gate_open = members.joined() >= self.shared.options.wait_for as usize;
             if !members.gate_open {
@@ -267,20 +291,12 @@ impl Control {
         for (id, member) in members.iter_mut().filter(|(_, member)| member.at_gate) {
             member.at_gate = false;
             let Some((epoch, sample)) = log.cursor(id) else { continue };
-            if let Some(link) = self.links.get_mut(&id) {
+            if let Some(link) = self.links.get_mut(&id)
+                && link.bring(ring).is_ok()
+            {
                 let _ = link.channel.send(&Reply::Joined { number: member.join_number, epoch, sample }, vec![]);
             }
         }
-    }
-
-    fn deliver_detachments(&mut self) {
-        let mut state = self.shared.lock();
-        for (id, member) in state.members.iter_mut() {
-            if let (Some(stalled_secs), Some(link)) = (member.detached_after_secs.take(), self.links.get_mut(&id)) {
-                let _ = link.channel.send(&Reply::Detached { stalled_secs }, vec![]);
-            }
-        }
-        drop(state);
     }
 
     /// Ends the feed some time after the last consumer left.
@@ -317,6 +333,17 @@ impl Control {
     }
 }
 
+impl Link {
+    /// Sends the ring, if it has an older one.
+    fn bring(&mut self, ring: &shape::PublishedRing) -> Result<(), WireError> {
+        if self.stage == Stage::Welcome(ring.info.generation) {
+            return Ok(());
+        }
+        self.stage = Stage::Welcome(ring.info.generation);
+        self.channel.send(&Reply::Ring(ring.info.clone()), vec![Arc::clone(&ring.memory)])
+    }
+}
+
 fn welcome(shared: &Shared, id: u64, link: &mut Link, ring: &shape::PublishedRing) -> Result<(), WireError> {
     let (Ok(page), Ok(bell)) = (CursorHandle::create(), Doorbell::new()) else {
         tracing::warn!("feed {:?}: no descriptors left for pid {}", shared.name, link.peer.pid);
@@ -333,7 +360,7 @@ fn welcome(shared: &Shared, id: u64, link: &mut Link, ring: &shape::PublishedRin
         joined: false,
         at_gate: false,
         join_number: 0,
-        detached_after_secs: None,
+        news: None,
         idle_since: Since::now(),
         resting_since: None,
     };

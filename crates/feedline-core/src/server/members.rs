@@ -9,6 +9,7 @@ use feedline_ring::signal::CursorWords;
 use feedline_ring::{CursorHandle, Doorbell};
 
 use super::{ConsumerStats, Since};
+use crate::wire::Reply;
 
 /// How a consumer takes its batches, as it reports in its page.
 const MODES: [&str; 3] = ["cow", "copy", "readonly"];
@@ -28,8 +29,8 @@ pub(super) struct Member {
     /// It has asked and must be answered once enough others have.
     pub at_gate: bool,
     pub join_number: u64,
-    /// It stood still for too long; the control thread has to tell it.
-    pub detached_after_secs: Option<f64>,
+    /// What the control thread has to tell it: it stood still for too long, or the ring can't grow for it.
+    pub news: Option<Reply>,
     /// When it attached, or left its cursor.
     pub idle_since: Since,
     /// Since when it was seen to rest between two epochs, while the server waits for the last of them to be read.
@@ -80,6 +81,22 @@ impl Members {
         self.map.iter_mut().map(|(&id, member)| (id, member))
     }
 
+    /// Takes a consumer's cursor away and has it told.
+    pub fn cut_off(&mut self, id: u64, log: &mut Log, news: Reply) {
+        log.leave(id);
+        if let Some(member) = self.map.get_mut(&id) {
+            member.joined = false;
+            member.at_gate = false;
+            member.idle_since = Since::now();
+            member.news = Some(news);
+        }
+    }
+
+    /// A consumer.
+    pub fn get(&self, id: u64) -> Option<&Member> {
+        self.map.get(&id)
+    }
+
     /// How many have a cursor.
     pub fn joined(&self) -> usize {
         self.map.values().filter(|member| member.joined).count()
@@ -93,19 +110,15 @@ impl Members {
     /// Takes over what consumers report.
     pub fn refresh(&self, log: &mut Log) {
         for (&id, member) in self.map.iter().filter(|(_, member)| member.joined) {
-            let (epoch, released) = member.page.position();
-            log.advance(id, epoch, released);
+            if let Some((epoch, released)) = member.page.position(member.join_number) {
+                log.advance(id, epoch, released);
+            }
         }
     }
 
     /// Whether somebody sleeps for want of data.
     pub fn anybody_starves(&self) -> bool {
         self.map.values().any(|member| member.joined && member.page.is_waiting())
-    }
-
-    /// Whether a consumer is between two epochs and has not asked for the next.
-    pub fn is_resting(&self, id: u64) -> bool {
-        self.map.get(&id).is_some_and(|member| member.page.is_resting())
     }
 
     /// Whether everybody who is here has read `epochs` epochs, or has shown no interest for long enough. If nobody is here,

@@ -6,11 +6,14 @@
 //!                 └────────── State ───────┘      (one mutex; never held while copying or sleeping)
 //! ```
 //!
-//! `producer` appends and waits for room, `control` talks to consumers, `members` is what both know of them.
+//! `producer` appends, `room` waits and cuts off, `replace` makes rings; `control` talks to consumers; `members` is what both
+//! threads know of them.
 
 mod control;
 mod members;
 mod producer;
+mod replace;
+mod room;
 mod shape;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,0 +1,174 @@
+//! Making rings: the first one, and others in its place.
+//!
+//! A ring is replaced, never resized. Old mappings keep the old memory, which is never written to again, so nobody's view
+//! changes. Whatever has to be true of the log and its consumers from the new ring on is made true under the same lock.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use feedline_ring::RingWriter;
+use feedline_ring::signal::{EpochLength, UNKNOWN};
+
+use super::producer::{Halt, Producer, Ring};
+use super::shape::{PublishedRing, allocate, first_ring, strides};
+use super::{Phase, State};
+use crate::batch::Batch;
+use crate::error::Error;
+use crate::schema::Schema;
+use crate::source::Length;
+use crate::whole::Encoded;
+use crate::wire::{Reply, RingInfo};
+
+/// A ring that nobody knows of yet.
+pub(super) type Prepared = (RingWriter, RingInfo);
+
+impl Producer<'_> {
+    /// Decides the schema and makes the first ring.
+    pub fn begin_feed(&mut self, batch: &Batch<'_>) -> Result<(), Halt> {
+        let options = &self.shared.options;
+        let schema = Schema::of(batch, options.whole_batches);
+        let (samples, bytes) = match &schema {
+            Schema::Cut { .. } => {
+                let samples = schema.samples_in(batch).unwrap_or(0);
+                (samples, samples.max(1).saturating_mul(strides(&schema).iter().sum()))
+            }
+            Schema::Whole { .. } => (1, Encoded::new(batch).len_bytes()),
+        };
+        let mut info = first_ring(&schema, options.ring, samples, bytes)?;
+        {
+            let state = self.shared.lock();
+            // Whoever is here already came while the feed was empty and got an empty ring.
+            info.generation = state.ring.as_ref().map_or(0, |ring| ring.info.generation + 1);
+            info.capacity = info.capacity.max(if matches!(schema, Schema::Cut { .. }) { state.grow_to } else { 0 });
+        }
+        self.correct_length(&schema, samples);
+        let writer = allocate(&info, bytes)?;
+        self.install((writer, info), |_| ());
+        Ok(())
+    }
+
+    /// The first batch may show that the source can't tell its length in samples.
+    fn correct_length(&self, schema: &Schema, samples: u64) {
+        let announced = self.shared.head.length();
+        let Length { batch_size, .. } = self.length;
+        let corrected = match schema {
+            // The unit is the batch.
+            Schema::Whole { .. } => EpochLength { samples: announced.batches, tail: 1, ..announced },
+            // What the loader collates isn't what it samples.
+            Schema::Cut { .. } if batch_size.is_some_and(|size| samples != size.min(announced.samples)) => {
+                EpochLength { samples: self.shared.options.samples.unwrap_or(UNKNOWN), ..announced }
+            }
+            Schema::Cut { .. } => return,
+        };
+        self.shared.head.set_length(corrected);
+    }
+
+    /// A ring for a feed that has nothing in it yet, so that consumers can attach and see an empty epoch.
+    pub fn publish_empty(&mut self) -> Result<(), Halt> {
+        let schema = Schema::Whole { why: "the loader has yielded nothing yet".into() };
+        let info = RingInfo { generation: 0, capacity: 1, byte_lane: 4096, source_batch: 1, schema };
+        let writer = allocate(&info, 1)?;
+        self.install((writer, info), |_| ());
+        self.ring = None;
+        Ok(())
+    }
+
+    /// Another ring of at least this capacity, with every intact sample in it. About 10 ms for 100 MB.
+    pub fn prepare(&self, capacity: u64, byte_lane: u64) -> Result<Prepared, Error> {
+        let (oldest, head, live_bytes) = {
+            let state = self.shared.lock();
+            (state.log.oldest(), state.log.head(), state.log.live_bytes())
+        };
+        let old = self.ring();
+        let mut info = old.info.clone();
+        info.generation += 1;
+        info.capacity = info.capacity.max(capacity);
+        info.byte_lane = if info.byte_lane > 0 { info.byte_lane.max(byte_lane) } else { 0 };
+        let mut writer = allocate(&info, old.strides.iter().sum())?;
+        for (lane, &stride) in old.strides.iter().enumerate().filter(|(_, stride)| **stride > 0) {
+            let first = u128::from(oldest) * u128::from(stride);
+            writer.copy_from(&old.writer, lane, first, (head - oldest) * stride);
+        }
+        if let Some((start, end)) = live_bytes {
+            writer.copy_from(&old.writer, 1, start.into(), end - start);
+        }
+        Ok((writer, info))
+    }
+
+    /// Makes a ring known, and does under the same lock what goes with it.
+    pub fn install(&mut self, (writer, info): Prepared, also: impl FnOnce(&mut State)) {
+        let len_bytes = writer.layout().len_bytes();
+        let memory = writer.memfd().as_fd().try_clone_to_owned().expect("a descriptor of ours can be duplicated");
+        let published = PublishedRing { info: info.clone(), memory: Arc::new(memory), len_bytes };
+        {
+            let mut state = self.shared.lock();
+            if self.ring.is_some() {
+                state.log.grow(info.capacity, info.byte_lane);
+            } else {
+                state.log.shape(info.capacity, (info.byte_lane > 0).then_some(info.byte_lane));
+            }
+            state.ring = Some(Arc::new(published));
+            if state.phase == Phase::Starting {
+                state.phase = Phase::Running;
+            }
+            also(&mut state);
+            self.shared.head.set_generation(info.generation);
+            self.shared.announce(&state);
+        }
+        self.shared.control_bell.ring();
+        self.is_short_of_memory = false;
+        self.ring = Some(Ring { writer, strides: strides(&info.schema), info });
+    }
+
+    /// Makes room for the source's own batches: without it the feed can't go on.
+    pub fn grow(&mut self, capacity: u64, byte_lane: u64) -> Result<(), Halt> {
+        let prepared = self.prepare(capacity, byte_lane)?;
+        self.install(prepared, |_| ());
+        Ok(())
+    }
+
+    /// Makes room for consumers' larger batches; where there is none, those who can't do without are told.
+    pub fn grow_for_consumers(&mut self) -> Result<(), Halt> {
+        let Some(ring) = &self.ring else { return Ok(()) };
+        let capacity = ring.info.capacity;
+        let wanted = {
+            let mut state = self.shared.lock();
+            let starved = state.starved_of(capacity);
+            std::mem::take(&mut state.grow_to).max(starved)
+        };
+        if wanted <= capacity || !matches!(ring.info.schema, Schema::Cut { .. }) {
+            return Ok(());
+        }
+        match self.prepare(wanted, 0) {
+            Ok(prepared) => self.install(prepared, |_| ()),
+            Err(error) => {
+                self.shared.lock().refuse_larger_than(capacity, &error);
+                self.shared.control_bell.ring();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// What the ring must hold for consumers that starve in front of a full one: the epoch turned out longer than announced.
+    fn starved_of(&self, capacity: u64) -> u64 {
+        let starved = self.members.values().filter(|member| member.joined && member.page.is_waiting());
+        let largest = starved.filter_map(|member| member.batch_size).max().unwrap_or(0);
+        let is_full = self.log.head() - self.log.oldest() + self.log.capacity() / 4 >= capacity;
+        if largest > capacity && is_full { capacity.saturating_mul(2).min(largest.saturating_mul(2)) } else { 0 }
+    }
+
+    fn refuse_larger_than(&mut self, capacity: u64, error: &Error) {
+        let Self { members, log, .. } = self;
+        let too_large = |batch_size: Option<u64>| batch_size.is_some_and(|size| size > capacity);
+        let ids: Vec<u64> = members
+            .iter_mut()
+            .filter(|(_, member)| member.joined && too_large(member.batch_size))
+            .map(|(id, _)| id)
+            .collect();
+        for id in ids {
+            members.cut_off(id, log, Reply::Refused { why: error.to_string(), batch_size: true });
+        }
+    }
+}

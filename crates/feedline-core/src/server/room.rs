@@ -1,0 +1,239 @@
+//! Waiting: for room in the ring, for an epoch to be allowed to begin, for the last one to be read. And cutting off those
+//! who make everybody wait.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use feedline_ring::Doorbell;
+use feedline_ring::signal::UNKNOWN;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::producer::{Halt, Producer, halted};
+use super::{Phase, State};
+use crate::wire::Reply;
+
+/// The longest sleep without a call of the caller's hook.
+const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// How long a consumer that has read an epoch and not asked for the next may hold up one that starves. It has nothing in hand
+/// and loses nothing: it joins again when it asks.
+const REST: Duration = Duration::from_secs(2);
+
+impl Producer<'_> {
+    /// Claims room for the next samples, waiting for it if need be.
+    pub fn claim(&mut self, samples: u64, bytes: u64) -> Result<u64, Halt> {
+        {
+            let mut state = self.shared.lock();
+            state.refresh();
+            if let Some(start) = state.log.claim(samples, bytes) {
+                return Ok(start);
+            }
+        }
+        let began = Instant::now();
+        let claimed = self.claim_slowly(samples, bytes);
+        self.shared.head.want_nothing();
+        self.shared.lock().waited += began.elapsed();
+        claimed
+    }
+
+    /// The ring is full. Sleeps until a quarter of it is free, or somebody starves and there is just enough.
+    fn claim_slowly(&mut self, samples: u64, bytes: u64) -> Result<u64, Halt> {
+        let mut stall = Stall::default();
+        loop {
+            self.grow_for_consumers()?;
+            let (capacity, byte_lane) = (self.ring().info.capacity, self.ring().info.byte_lane);
+            let mut state = self.shared.lock();
+            halted(&state)?;
+            let comfortable = state.log.wanted(samples.max(capacity / 4), bytes.max(byte_lane / 4));
+            self.shared.head.want(comfortable.unwrap_or(UNKNOWN));
+            state.refresh();
+            let is_comfortable = comfortable.is_some_and(|wanted| state.log.in_the_way_of(wanted).is_empty());
+            if (is_comfortable || state.members.anybody_starves() || state.members.is_empty())
+                && let Some(start) = state.log.claim(samples, bytes)
+            {
+                return Ok(start);
+            }
+            let in_the_way =
+                state.log.wanted(samples, bytes).map_or_else(Vec::new, |wanted| state.log.in_the_way_of(wanted));
+            let stalled = stall.look(&state, &in_the_way, self.shared.options.stall_timeout);
+            let bells = state.bells();
+            drop(state);
+            if !self.cut_off(&stalled) {
+                self.sleep(&bells)?;
+            }
+        }
+    }
+
+    /// Waits until the log may begin its next epoch: who is too many epochs behind and stands still is cut off.
+    pub fn wait_for_epoch(&mut self) -> Result<(), Halt> {
+        let mut stall = Stall::default();
+        self.wait_until(|producer, state| {
+            if state.log.can_begin_epoch() {
+                return Ok(true);
+            }
+            Err(stall.look(state, &state.log.epochs_behind(), producer.shared.options.stall_timeout))
+        })
+    }
+
+    /// Waits until all epochs are read. Nobody is cut off any more: who is slow holds up nobody but us.
+    pub fn wait_for_readers(&mut self, epochs: u64) -> Result<(), Halt> {
+        let patience = self.shared.options.stall_timeout;
+        self.wait_until(|_, state| {
+            let State { members, log, .. } = state;
+            Ok(members.are_done(log, epochs, patience))
+        })
+    }
+
+    /// Waits for something that consumers bring about by reading on. `ready` may name some to be cut off instead.
+    fn wait_until(
+        &mut self,
+        mut ready: impl FnMut(&Self, &mut State) -> Result<bool, Vec<(u64, u64)>>,
+    ) -> Result<(), Halt> {
+        loop {
+            let shared = self.shared;
+            let mut state = shared.lock();
+            if let Phase::Broken(_) = state.phase {
+                shared.head.want_nothing();
+                return Err(Halt::Stopped);
+            }
+            // Any release at all may be what we wait for.
+            shared.head.want(0);
+            state.refresh();
+            let answer = ready(self, &mut state);
+            let bells = state.bells();
+            drop(state);
+            match answer {
+                Ok(true) => {
+                    shared.head.want_nothing();
+                    return Ok(());
+                }
+                Err(stalled) if self.cut_off(&stalled) => {}
+                _ => self.sleep(&bells)?,
+            }
+        }
+    }
+
+    /// Cuts off consumers that stand still, each with the position at which it was seen to. True if it did.
+    ///
+    /// One that holds leases, or may be cutting one right now, keeps the old ring, and the others move on to another; so
+    /// that ring must be there first. If there is no memory for it, everybody goes on waiting.
+    fn cut_off(&mut self, stalled: &[(u64, u64)]) -> bool {
+        if stalled.is_empty() {
+            return false;
+        }
+        let needs_ring = |state: &State, id: u64| {
+            let holds_leases =
+                |member: &super::members::Member| member.page.leases.load(std::sync::atomic::Ordering::Relaxed) > 0;
+            state.members.get(id).is_some_and(|member| !member.page.is_resting() || holds_leases(member))
+        };
+        let any_needs_ring = {
+            let state = self.shared.lock();
+            self.ring.is_some() && stalled.iter().any(|&(id, _)| needs_ring(&state, id))
+        };
+        let prepared = match any_needs_ring.then(|| self.prepare(0, 0)).transpose() {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_short_of_memory, true) {
+                    let name = &self.shared.name;
+                    tracing::warn!("feed {name:?} waits for a consumer that stands still: without it, {error}");
+                }
+                return false;
+            }
+        };
+        let secs = self.shared.options.stall_timeout.as_secs_f64();
+        let has_ring = prepared.is_some() || self.ring.is_none();
+        let mut gone = Vec::new();
+        let mut cut = |state: &mut State| {
+            state.refresh();
+            for &(id, position) in stalled {
+                let moved = state.log.cursor(id).is_none_or(|(_, released)| released != Some(position));
+                if moved || (!has_ring && needs_ring(state, id)) {
+                    continue;
+                }
+                let Some(member) = state.members.get(id) else { continue };
+                let (pid, rests) = (member.pid, member.page.is_resting());
+                // Between two epochs it may be asking for the next right now: one of us comes first.
+                if rests && !member.page.cut_off() {
+                    continue;
+                }
+                let State { members, log, .. } = state;
+                members.cut_off(id, log, Reply::Detached { stalled_secs: secs });
+                gone.push((pid, rests));
+            }
+        };
+        match prepared {
+            Some(prepared) => self.install(prepared, cut),
+            None => cut(&mut self.shared.lock()),
+        }
+        self.shared.control_bell.ring();
+        let name = &self.shared.name;
+        for (pid, rests) in &gone {
+            if *rests {
+                tracing::info!("feed {name:?}: goes on without pid {pid}, which has not asked for its next epoch yet");
+            } else {
+                tracing::warn!("feed {name:?}: detached pid {pid}, which held up the others for {secs} s");
+            }
+        }
+        !gone.is_empty()
+    }
+
+    fn sleep(&mut self, bells: &[Arc<Doorbell>]) -> Result<(), Halt> {
+        let mut fds = vec![PollFd::new(&self.shared.producer_bell, PollFlags::IN)];
+        fds.extend(bells.iter().map(|bell| PollFd::new(&**bell, PollFlags::IN)));
+        let _ = poll(&mut fds, Some(&SLICE));
+        self.shared.producer_bell.clear();
+        bells.iter().for_each(|bell| bell.clear());
+        (self.poll)().map_err(Halt::from)
+    }
+}
+
+impl State {
+    fn bells(&self) -> Vec<Arc<Doorbell>> {
+        self.members.values().map(|member| Arc::clone(&member.bell)).collect()
+    }
+}
+
+/// Notices who doesn't move.
+#[derive(Default)]
+struct Stall {
+    seen: BTreeMap<u64, Still>,
+}
+
+/// Where a consumer stands, and since when.
+struct Still {
+    position: u64,
+    since: Instant,
+    /// Since when it rests while another starves.
+    resting: Option<Instant>,
+}
+
+impl Stall {
+    /// Which of those in the way should be cut off now.
+    fn look(&mut self, state: &State, in_the_way: &[(u64, u64)], limit: Duration) -> Vec<(u64, u64)> {
+        // Who waits for wait_for others stands still because it must.
+        if !state.members.gate_open {
+            self.seen.clear();
+            return Vec::new();
+        }
+        self.seen.retain(|id, still| in_the_way.contains(&(*id, still.position)));
+        let somebody_starves = state.members.anybody_starves();
+        let over = |&&(id, position): &&(u64, u64)| {
+            let now = Instant::now();
+            let still = self.seen.entry(id).or_insert(Still { position, since: now, resting: None });
+            let Some(member) = state.members.get(id) else { return false };
+            if member.page.is_waiting() {
+                // It wants data itself, and there is none for it yet.
+                *still = Still { position, since: now, resting: None };
+                return false;
+            }
+            let rests = member.page.is_resting() && somebody_starves;
+            still.resting = rests.then(|| still.resting.unwrap_or(now));
+            match still.resting {
+                Some(since) => since.elapsed() >= REST.min(limit),
+                None => !member.page.is_resting() && still.since.elapsed() >= limit,
+            }
+        };
+        in_the_way.iter().filter(over).copied().collect()
+    }
+}
