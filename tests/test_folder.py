@@ -125,3 +125,23 @@ def test_a_relative_folder_outlives_a_change_of_directory(
         assert read(feed) == expected(0, 20, 5)
     assert not list((folder / "feeds").iterdir())
     (folder / "feeds").rmdir()
+
+
+def test_a_link_to_a_folder_is_as_good_as_the_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link's own mode says nothing; who may write is said by the folder that it leads to."""
+    real, link = folder / "real", folder / "link"
+    real.mkdir(mode=0o700)
+    link.symlink_to(real)
+    monkeypatch.setenv("FEEDLINE_DIR", str(link))
+    with feedline.Server(Numbered(10, 5), "train", epochs=1):
+        assert [info.name for info in feedline.feeds()] == ["train"]
+        with feedline.attach("train", batch_size=5) as feed:
+            assert read(feed) == expected(0, 10, 5)
+    assert not list(real.iterdir())
+    real.chmod(0o777)
+    with pytest.raises(feedline.FeedlineError, match="777"):
+        feedline.Server(Numbered(10, 5), "train").start()
+    link.unlink()
+    real.rmdir()

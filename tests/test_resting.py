@@ -15,7 +15,7 @@ SAMPLES = 600
 
 def test_others_go_on_within_seconds_and_it_joins_again_when_it_asks() -> None:
     with (
-        feedline.Server(Numbered(SAMPLES, 10), "train", wait_for=2, ring=60) as server,
+        feedline.Server(Numbered(SAMPLES, 10), "train", wait_for=2, ring=60),
         ThreadPoolExecutor(1) as pool,
         feedline.attach("train", batch_size=7) as resting,
         feedline.attach("train", batch_size=7) as feed,
@@ -36,7 +36,6 @@ def test_others_go_on_within_seconds_and_it_joins_again_when_it_asks() -> None:
         joined = again.result().keys[0] // EPOCH
         assert again.result() == expected(joined, SAMPLES, 7)
         assert joined >= 2
-        assert server.stats()["generation"] >= 1
 
 
 def test_nobody_is_cut_off_while_nobody_starves() -> None:

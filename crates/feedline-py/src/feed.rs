@@ -10,12 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use feedline_core::Error;
+use feedline_core::batch::Received;
 use feedline_core::consumer::{Config, Consumer, ConsumerStats, EpochLength, Mode};
 use feedline_core::schema::{ArrayKind, Schema};
 use feedline_core::wire::JoinAt;
 use feedline_ring::LeaseTable;
 use feedline_ring::fork::Origin;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -196,7 +197,8 @@ impl FeedCore {
     fn iterate(slf: Py<Self>) -> Batches {
         let core = slf.get();
         let rebuilder = Rebuilder::new(core.format, core.allow_pickle);
-        let inner = Arc::new(Mutex::new(Iteration { consumer: None, rebuilder: Some(rebuilder), over: false }));
+        let inner =
+            Arc::new(Mutex::new(Iteration { consumer: None, pending: None, rebuilder: Some(rebuilder), over: false }));
         let mut state = core.lock();
         state.active.retain(|active| active.strong_count() > 0);
         state.active.push(Arc::downgrade(&inner));
@@ -261,6 +263,8 @@ pub struct Batches {
 
 struct Iteration {
     consumer: Option<Consumer>,
+    /// A batch that was taken and could not be rebuilt: Ctrl-C came in between.
+    pending: Option<Received>,
     rebuilder: Option<Rebuilder>,
     over: bool,
 }
@@ -288,6 +292,9 @@ impl Batches {
         // Without the GIL from the first lock on: whoever waits for one of the two locks must not hold the other.
         let taken = py.detach(|| {
             let mut inner = self.lock();
+            if let Some(pending) = inner.pending.take() {
+                return Ok(Some((pending, inner.rebuilder.take())));
+            }
             if inner.over {
                 return Ok(None);
             }
@@ -331,10 +338,13 @@ impl Batches {
         });
         let Some((batch, rebuilder)) = taken.map_err(|error| to_python(py, &error))? else { return Ok(None) };
         let mut rebuilder = rebuilder.unwrap_or_else(|| Rebuilder::new(feed.format, feed.allow_pickle));
-        let rebuilt = rebuilder.batch(py, batch);
+        let rebuilt = rebuilder.batch(py, &batch);
         // Nobody waits while holding this lock and the GIL: the wait above is without the GIL.
         if let Ok(mut inner) = self.inner.try_lock() {
             inner.rebuilder = Some(rebuilder);
+            if matches!(&rebuilt, Err(error) if !error.is_instance_of::<PyException>(py)) {
+                inner.pending = Some(batch);
+            }
         }
         rebuilt.map(Some)
     }

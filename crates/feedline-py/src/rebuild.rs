@@ -6,7 +6,7 @@ use feedline_core::batch::{Received, Value};
 use feedline_core::schema::{ArrayKind, DType};
 use feedline_core::{Class, Key, Node};
 use feedline_ring::Window;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -51,14 +51,18 @@ impl Rebuilder {
         Self { format, allow_pickle, classes: HashMap::new() }
     }
 
-    pub fn batch<'py>(&mut self, py: Python<'py>, received: Received) -> PyResult<Bound<'py, PyAny>> {
+    /// Rebuilds a batch. On an error nothing of it is lost.
+    pub fn batch<'py>(&mut self, py: Python<'py>, received: &Received) -> PyResult<Bound<'py, PyAny>> {
         let Received { structure, values } = received;
-        let leaves = values.len();
         let mut nodes = structure.0.iter();
-        let mut values = values.into_iter();
+        let mut values = values.iter();
         self.node(py, &mut nodes, &mut values).map_err(|error| {
+            // Ctrl-C is Ctrl-C, wherever it comes.
+            if !error.is_instance_of::<PyException>(py) {
+                return error;
+            }
             // The leaf that failed is the last one that was taken.
-            let failed = leaves.saturating_sub(values.len() + 1);
+            let failed = received.values.len().saturating_sub(values.len() + 1);
             let path = structure.paths().into_iter().nth(failed).unwrap_or_default();
             match schema_error(py, format!("batch{path}: {}", error.value(py))) {
                 Ok(named) => {
@@ -74,7 +78,7 @@ impl Rebuilder {
         &mut self,
         py: Python<'py>,
         nodes: &mut std::slice::Iter<'_, Node>,
-        values: &mut std::vec::IntoIter<Value>,
+        values: &mut std::slice::Iter<'_, Value>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let broken = || PyValueError::new_err("a batch does not fit its structure");
         let node = nodes.next().ok_or_else(broken)?;
@@ -121,16 +125,18 @@ impl Rebuilder {
         Ok(found)
     }
 
-    fn value<'py>(&self, py: Python<'py>, value: Value) -> PyResult<Bound<'py, PyAny>> {
+    fn value<'py>(&self, py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
         Ok(match value {
-            Value::Array { kind, dtype, shape, window } => return self.array(py, kind, dtype, shape, window),
+            Value::Array { kind, dtype, shape, window } => {
+                return self.array(py, *kind, *dtype, shape.clone(), window.clone());
+            }
             Value::Nothing => py.None().into_bound(py),
             Value::Bool(value) => value.into_pyobject(py)?.to_owned().into_any(),
             Value::Int(value) => value.into_pyobject(py)?.into_any(),
             Value::BigInt(text) => py.get_type::<pyo3::types::PyInt>().call1((text,))?,
             Value::Float(value) => value.into_pyobject(py)?.into_any(),
-            Value::Complex(re, im) => PyComplex::from_doubles(py, re, im).into_any(),
-            Value::Str(text) => PyString::new(py, &text).into_any(),
+            Value::Complex(re, im) => PyComplex::from_doubles(py, *re, *im).into_any(),
+            Value::Str(text) => PyString::new(py, text).into_any(),
             Value::Bytes(window) => PyBytes::new(py, window.bytes()).into_any(),
             Value::Pickle(window) => {
                 if !self.allow_pickle {

@@ -28,6 +28,8 @@ pub struct LeaseTable {
     head: Arc<HeadReader>,
     bell: Doorbell,
     kept: AtomicU64,
+    /// One lease is made private at a time.
+    keeping: Mutex<()>,
     origin: Origin,
 }
 
@@ -54,7 +56,15 @@ impl LeaseTable {
     /// A table for a consumer that stands at `cursor` in `epoch`.
     pub fn new(head: Arc<HeadReader>, page: CursorHandle, bell: Doorbell, epoch: u64, cursor: u64) -> Arc<Self> {
         let state = Mutex::new(State { leases: Leases::default(), cursor, epoch });
-        let table = Arc::new(Self { state, page, head, bell, kept: AtomicU64::new(0), origin: Origin::here() });
+        let table = Arc::new(Self {
+            state,
+            page,
+            head,
+            bell,
+            kept: AtomicU64::new(0),
+            keeping: Mutex::new(()),
+            origin: Origin::here(),
+        });
         let weak: Weak<Self> = Arc::downgrade(&table);
         register(weak);
         table
@@ -126,12 +136,15 @@ impl LeaseTable {
 
     /// Makes the oldest lease's pages private and lets the log move on; its windows keep address and bytes.
     ///
-    /// Dear: about 1 ms for each MB. False if there is none.
+    /// Dear: about 1 ms for each MB. False if there is none, or the kernel refused.
     pub fn keep_oldest(&self) -> bool {
+        let _one_at_a_time = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((id, held)) = self.lock().leases.oldest().map(|(id, _, held)| (id, held.clone())) else {
             return false;
         };
-        held.make_private();
+        if !held.make_private() {
+            return false;
+        }
         self.kept.fetch_add(1, Ordering::Relaxed);
         self.release(id);
         true
@@ -172,10 +185,9 @@ impl LeaseTable {
 }
 
 impl Held {
-    fn make_private(&self) {
-        for &(lane, position, len_bytes) in &*self.ranges {
-            self.mapping.make_private(lane, position, len_bytes);
-        }
+    fn make_private(&self) -> bool {
+        let mut ranges = self.ranges.iter();
+        ranges.all(|&(lane, position, len_bytes)| self.mapping.make_private(lane, position, len_bytes))
     }
 }
 
@@ -187,8 +199,11 @@ impl Table for LeaseTable {
 
     fn before_fork(&self) {
         if self.origin.is_here() {
+            let _one_at_a_time = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
             let held: Vec<Held> = self.lock().leases.iter().cloned().collect();
-            held.iter().for_each(Held::make_private);
+            for held in held {
+                held.make_private();
+            }
         }
     }
 }

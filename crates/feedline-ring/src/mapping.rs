@@ -187,24 +187,34 @@ impl Mapping {
         len_bytes > 0 && !self.has_kept() && pages.any_private(start, len_bytes)
     }
 
-    /// Gives every page of a range its own copy, without changing a byte.
-    pub(crate) fn make_private(&self, lane: usize, position: u128, len_bytes: usize) {
-        if len_bytes == 0 || !matches!(self.access, Access::Private | Access::Frozen) {
-            return;
+    /// Gives every page of a range its own copy, without changing a byte. False if that could not be done.
+    ///
+    /// Not to be called twice at once for one mapping: neighbouring ranges share pages.
+    pub(crate) fn make_private(&self, lane: usize, position: u128, len_bytes: usize) -> bool {
+        if len_bytes == 0 {
+            return true;
         }
         self.kept.store(true, Ordering::Relaxed);
         let start = self.address(lane, position, len_bytes).as_ptr() as usize;
         let page = page_size() as usize;
         let first = start / page * page;
         let len = (start + len_bytes).next_multiple_of(page) - first;
-        if self.access == Access::Private {
-            populate(first, len);
-            return;
+        match self.access {
+            Access::Private => {
+                populate(first, len);
+                true
+            }
+            Access::Frozen => {
+                // The kernel refuses when a process has too many memory areas; nothing has changed then.
+                if protect(first, len, MprotectFlags::READ | MprotectFlags::WRITE).is_err() {
+                    return false;
+                }
+                populate(first, len);
+                let _ = protect(first, len, MprotectFlags::READ);
+                true
+            }
+            Access::Writer | Access::Reader => false,
         }
-        // A failure leaves pages shared: the kernel refuses only for want of memory for its own tables.
-        let _ = protect(first, len, MprotectFlags::READ | MprotectFlags::WRITE);
-        populate(first, len);
-        let _ = protect(first, len, MprotectFlags::READ);
     }
 
     /// The address of `len_bytes` at a position, contiguous.

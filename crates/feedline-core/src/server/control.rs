@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use feedline_ring::peer::Peer;
 use feedline_ring::{CursorHandle, Doorbell};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
 
 use super::members::Member;
@@ -40,8 +41,15 @@ pub(super) fn start(shared: Arc<Shared>, held: HeldName) -> Result<JoinHandle<()
     bind(&listener, &address).map_err(folder)?;
     listen(&listener, 128).map_err(Error::io("listening"))?;
     let run = move || {
-        let mut control =
-            Control { shared, listener, _held: held, links: BTreeMap::new(), next_id: 0, alone_since: None };
+        let mut control = Control {
+            shared,
+            listener,
+            _held: held,
+            links: BTreeMap::new(),
+            next_id: 0,
+            deaf_until: None,
+            alone_since: None,
+        };
         control.run();
     };
     std::thread::Builder::new()
@@ -56,6 +64,8 @@ struct Control {
     _held: HeldName,
     links: BTreeMap<u64, Link>,
     next_id: u64,
+    /// There were no descriptors left for a connection.
+    deaf_until: Option<Instant>,
     /// Since when nobody is attached, once somebody was.
     alone_since: Option<Since>,
 }
@@ -83,7 +93,7 @@ enum Stage {
 impl Control {
     fn run(&mut self) {
         loop {
-            self.sleep(true);
+            self.sleep(self.deaf_until.is_none());
             self.accept();
             let ids: Vec<u64> = self.links.keys().copied().collect();
             for id in ids {
@@ -114,7 +124,22 @@ impl Control {
     }
 
     fn accept(&mut self) {
-        while let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        if self.deaf_until.is_some_and(|until| Instant::now() < until) {
+            return;
+        }
+        self.deaf_until = None;
+        loop {
+            let socket = match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => socket,
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(error) => {
+                    let name = &self.shared.name;
+                    tracing::warn!("feed {name:?}: nobody can attach for a second: {error}");
+                    self.deaf_until = Some(Instant::now() + Duration::from_secs(1));
+                    return;
+                }
+            };
             let Ok(peer) = Peer::of(socket.as_fd()) else { continue };
             let name = &self.shared.name;
             if peer.uid != rustix::process::getuid().as_raw() && peer.uid != 0 {

@@ -205,6 +205,16 @@ impl Shared {
     }
 }
 
+/// Breaks the feed off when it is dropped: on the way of a panic.
+struct BreakOff<'a>(&'a Shared);
+
+impl Drop for BreakOff<'_> {
+    fn drop(&mut self) {
+        let message = "the server's loader thread panicked".to_owned();
+        self.0.break_off(Failure::new(FailureKind::Server, message));
+    }
+}
+
 /// A running server. Dropping it stops it.
 pub struct Server {
     shared: Arc<Shared>,
@@ -241,7 +251,10 @@ impl Server {
     ///
     /// `poll` is called at least ten times a second while it sleeps; an error from it ends the feed.
     pub fn run(&self, source: &mut dyn Source, poll: &mut dyn FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
+        // Whatever a source does to this thread, nobody waits for a feed without a producer.
+        let guard = BreakOff(&self.shared);
         let outcome = producer::run(&self.shared, source, poll);
+        std::mem::forget(guard);
         match &outcome {
             Ok(()) => {
                 let mut state = self.shared.lock();

@@ -3,7 +3,7 @@
 //! A ring is replaced, never resized. Old mappings keep the old memory, which is never written to again, so nobody's view
 //! changes. Whatever has to be true of the log and its consumers from the new ring on is made true under the same lock.
 
-use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use feedline_ring::RingWriter;
@@ -19,8 +19,20 @@ use crate::source::Length;
 use crate::whole::Encoded;
 use crate::wire::{Reply, RingInfo};
 
-/// A ring that nobody knows of yet.
-pub(super) type Prepared = (RingWriter, RingInfo);
+/// A ring that nobody knows of yet, with the descriptor that consumers will get.
+pub(super) struct Prepared {
+    writer: RingWriter,
+    info: RingInfo,
+    memory: Arc<OwnedFd>,
+}
+
+impl Prepared {
+    fn new(info: RingInfo, batch_bytes: u64) -> Result<Self, Error> {
+        let writer = allocate(&info, batch_bytes)?;
+        let memory = rustix::io::fcntl_dupfd_cloexec(writer.memfd(), 0).map_err(Error::io("sharing a ring"))?;
+        Ok(Self { writer, info, memory: Arc::new(memory) })
+    }
+}
 
 impl Producer<'_> {
     /// Decides the schema and makes the first ring.
@@ -42,8 +54,8 @@ impl Producer<'_> {
             info.capacity = info.capacity.max(if matches!(schema, Schema::Cut { .. }) { state.grow_to } else { 0 });
         }
         self.correct_length(&schema, samples);
-        let writer = allocate(&info, bytes)?;
-        self.install((writer, info), |_| ());
+        let prepared = Prepared::new(info, bytes)?;
+        self.install(prepared, |_| ());
         Ok(())
     }
 
@@ -67,8 +79,8 @@ impl Producer<'_> {
     pub fn publish_empty(&mut self) -> Result<(), Halt> {
         let schema = Schema::Whole { why: "the loader has yielded nothing yet".into() };
         let info = RingInfo { generation: 0, capacity: 1, byte_lane: 4096, source_batch: 1, schema };
-        let writer = allocate(&info, 1)?;
-        self.install((writer, info), |_| ());
+        let prepared = Prepared::new(info, 1)?;
+        self.install(prepared, |_| ());
         self.ring = None;
         Ok(())
     }
@@ -84,7 +96,8 @@ impl Producer<'_> {
         info.generation += 1;
         info.capacity = info.capacity.max(capacity);
         info.byte_lane = if info.byte_lane > 0 { info.byte_lane.max(byte_lane) } else { 0 };
-        let mut writer = allocate(&info, old.strides.iter().sum())?;
+        let mut prepared = Prepared::new(info, old.strides.iter().sum())?;
+        let writer = &mut prepared.writer;
         for (lane, &stride) in old.strides.iter().enumerate().filter(|(_, stride)| **stride > 0) {
             let first = u128::from(oldest) * u128::from(stride);
             writer.copy_from(&old.writer, lane, first, (head - oldest) * stride);
@@ -92,14 +105,14 @@ impl Producer<'_> {
         if let Some((start, end)) = live_bytes {
             writer.copy_from(&old.writer, 1, start.into(), end - start);
         }
-        Ok((writer, info))
+        Ok(prepared)
     }
 
     /// Makes a ring known, and does under the same lock what goes with it.
-    pub fn install(&mut self, (writer, info): Prepared, also: impl FnOnce(&mut State)) {
+    pub fn install(&mut self, prepared: Prepared, also: impl FnOnce(&mut State)) {
+        let Prepared { writer, info, memory } = prepared;
         let len_bytes = writer.layout().len_bytes();
-        let memory = writer.memfd().as_fd().try_clone_to_owned().expect("a descriptor of ours can be duplicated");
-        let published = PublishedRing { info: info.clone(), memory: Arc::new(memory), len_bytes };
+        let published = PublishedRing { info: info.clone(), memory, len_bytes };
         {
             let mut state = self.shared.lock();
             if self.ring.is_some() {

@@ -1,0 +1,195 @@
+"""A process forks while its other threads are busy with a feed: the child never hangs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+import feedline
+from child import say
+from conftest import Start
+from loaders import Batch, Numbered
+from processes import eventually
+from reading import is_exact
+from test_fork import in_a_fork
+
+CHILD_SECS = 10.0
+
+
+def outcome(pid: int) -> str:
+    """How a forked child ended; one that hangs is killed."""
+    deadline = time.monotonic() + CHILD_SECS
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return f"exit {os.waitstatus_to_exitcode(status)}"
+        time.sleep(0.005)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return "hung"
+
+
+class Gated(Numbered):
+    """One batch, and the rest once it may."""
+
+    def __init__(self) -> None:
+        super().__init__(20, 10)
+        self.gate = threading.Event()
+
+    def _epoch(self, epoch: int) -> Iterator[Batch]:
+        for number, batch in enumerate(super()._epoch(epoch)):
+            if number == 1:
+                self.gate.wait()
+            yield batch
+
+
+def go_on_with_the_iterator(feed: feedline.Feed, iterator: Iterator[Any]) -> bool:
+    try:
+        next(iterator)
+    except feedline.FeedlineError as error:
+        return "parent" in str(error)
+    return False
+
+
+def ask_about_the_feed(feed: feedline.Feed, iterator: Iterator[Any]) -> bool:
+    return feed.stats()["server_pid"] > 0 and feed.epoch >= 0 and bool(feed)
+
+
+def close_the_feed(feed: feedline.Feed, iterator: Iterator[Any]) -> bool:
+    feed.close()
+    return True
+
+
+def iterate_the_feed(feed: feedline.Feed, iterator: Iterator[Any]) -> bool:
+    return is_exact(next(iter(feed)))
+
+
+def attach_anew(feed: feedline.Feed, iterator: Iterator[Any]) -> bool:
+    with feedline.attach("train", batch_size=10) as own:
+        return is_exact(next(iter(own)))
+
+
+ACTIONS: dict[str, Callable[[feedline.Feed, Iterator[Any]], bool]] = {
+    action.__name__: action
+    for action in (
+        go_on_with_the_iterator,
+        ask_about_the_feed,
+        close_the_feed,
+        iterate_the_feed,
+        attach_anew,
+    )
+}
+
+
+def fork_beside_a_waiting_thread() -> None:
+    """Prefetch on a thread, which holds the iterator while it waits, and fork beside it."""
+    loader = Gated()
+    with feedline.Server(loader, "train", epochs=1) as server:
+        feed = feedline.attach("train", batch_size=10)
+        iterator = iter(feed)
+        assert is_exact(next(iterator))
+        got: list[Any] = []
+        thread = threading.Thread(target=lambda: got.extend(iterator))
+        thread.start()
+        # It counts its waiting from within.
+        eventually(lambda: server.stats()["consumers"][0]["waited_secs"] > 0.05)
+        outcomes = {}
+        for name, action in ACTIONS.items():
+            outcomes[name] = outcome(in_a_fork(partial(action, feed, iterator)))
+        loader.gate.set()
+        thread.join()
+        say("done", outcomes=outcomes, exact=[is_exact(batch) for batch in got])
+
+
+def test_a_thread_waits_in_the_iterator(start: Start) -> None:
+    """The lock that it holds is for ever locked in the child."""
+    report = start(fork_beside_a_waiting_thread).expect("done")
+    assert report["outcomes"] == dict.fromkeys(ACTIONS, "exit 0")
+    # The parent's own thread goes on where it was.
+    assert report["exact"] == [True]
+
+
+def fork_beside_threads_that_come_and_go() -> None:
+    with feedline.Server(Numbered(100, 10), "train"):
+        over = threading.Event()
+
+        def come_and_go() -> None:
+            while not over.is_set():
+                with feedline.attach("train", batch_size=7) as feed:
+                    assert is_exact(next(iter(feed)))
+
+        threads = [threading.Thread(target=come_and_go) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+
+        def attach() -> bool:
+            with feedline.attach("train", batch_size=10) as own:
+                return is_exact(next(iter(own))) and len(feedline.feeds()) == 1
+
+        outcomes = [outcome(in_a_fork(attach)) for _ in range(30)]
+        over.set()
+        for thread in threads:
+            thread.join()
+        say("done", outcomes=outcomes)
+
+
+def test_threads_attach_and_close_meanwhile(start: Start) -> None:
+    """What they hold for a moment, lists of leases and of names, is free in the child."""
+    report = start(fork_beside_threads_that_come_and_go).expect("done")
+    assert report["outcomes"] == ["exit 0"] * 30
+
+
+def ask_for_the_server_in_a_child() -> None:
+    with feedline.Server(Numbered(100, 10), "train"):
+
+        def ask() -> bool:
+            server = os.getppid()
+            with pytest.raises(feedline.FeedlineError, match=f"pid {server}"):
+                feedline.Server(Numbered(100, 10), "train").start()
+            return [info.pid for info in feedline.feeds()] == [server]
+
+        say("asked", outcome=outcome(in_a_fork(ask)))
+        # The lock that says who serves is the parent's still.
+        say("feeds", pids=[info.pid for info in feedline.feeds()], pid=os.getpid())
+
+
+def test_a_child_of_the_server_knows_who_serves(start: Start) -> None:
+    """It has the parent's memory, list of names included, but serves nothing itself."""
+    child = start(ask_for_the_server_in_a_child)
+    assert child.expect("asked")["outcome"] == "exit 0"
+    report = child.expect("feeds")
+    assert report["pids"] == [report["pid"]]
+
+
+def outlive_the_server() -> None:
+    with feedline.Server(Numbered(100, 10), "train"):
+        server = os.getpid()
+
+        def ask() -> bool:
+            say("watching")
+            eventually(lambda: os.getppid() != server)
+            left = [info.pid for info in feedline.feeds()]
+            with feedline.Server(Numbered(100, 10), "train", epochs=1):
+                now = [info.pid for info in feedline.feeds()]
+                say("orphaned", left=left, serves=now == [os.getpid()])
+            say("freed")
+            return True
+
+        outcome(in_a_fork(ask))
+
+
+def test_a_child_that_outlives_the_server_can_take_its_name(start: Start) -> None:
+    server = start(outlive_the_server)
+    server.expect("watching")
+    server.kill()
+    report = server.expect("orphaned")
+    assert report["left"] == []
+    assert report["serves"]
+    server.expect("freed")

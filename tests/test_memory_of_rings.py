@@ -1,0 +1,89 @@
+"""A ring that was replaced is given back, however many consumers sit idle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import feedline
+from loaders import EPOCH, Numbered
+from processes import eventually
+from reading import expected, read
+
+SAMPLES = 3000
+
+
+def descriptors_on_their_way() -> int:
+    """Count descriptors in messages that this process has not read yet: each keeps a ring alive."""
+    found = []
+    for entry in Path("/proc/self/fdinfo").iterdir():
+        with suppress(OSError):
+            for line in entry.read_text().splitlines():
+                if line.startswith("scm_fds:"):
+                    found.append(int(line.split()[1]))
+    if not found:
+        pytest.skip("this kernel doesn't tell of descriptors on their way")
+    return sum(found)
+
+
+def rings_mapped() -> int:
+    """Count the rings that this process, server and consumers, has mapped."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return len({line.split()[4] for line in lines if "feedline-ring" in line})
+
+
+def replace_the_ring(server: feedline.Server) -> None:
+    """Make it grow, several times, for consumers that come and go."""
+    before = server.stats()["generation"]
+    for batch_size in (100, 400, 1500):
+        with feedline.attach("train", batch_size=batch_size) as feed:
+            got = read(feed)
+            assert got == expected(got.keys[0] // EPOCH, SAMPLES, batch_size)
+    assert server.stats()["generation"] >= before + 3
+
+
+def never_asked(feed: feedline.Feed) -> Any:
+    return None
+
+
+def left_in_the_middle(feed: feedline.Feed) -> Any:
+    next(iter(feed))
+
+
+def rests_between_two_epochs(feed: feedline.Feed) -> Any:
+    read(feed)
+
+
+def stuck_in_mid_epoch(feed: feedline.Feed) -> Iterator[Any]:
+    iterator = iter(feed)
+    next(iterator)
+    return iterator
+
+
+@pytest.mark.parametrize(
+    "idle", [never_asked, left_in_the_middle, rests_between_two_epochs, stuck_in_mid_epoch]
+)
+def test_idle_consumers_keep_no_more_than_the_ring_they_know(idle: Any) -> None:
+    """A new ring is sent to whoever reads on; the others have it when they ask."""
+    loader = Numbered(SAMPLES, 10)
+    with feedline.Server(loader, "train", ring=30, stall_timeout_secs=0.2) as server:
+        feed = feedline.attach("train", batch_size=7)
+        assert rings_mapped() >= 1
+        state = idle(feed)
+        replace_the_ring(server)
+        # The server's own, and the one that the idle consumer knows or is about to.
+        assert descriptors_on_their_way() <= 1
+        assert rings_mapped() <= 2
+        if state is not None:
+            with pytest.raises(feedline.StalledError):
+                next(state)
+        got = read(feed)
+        assert got == expected(got.keys[0] // EPOCH, SAMPLES, 7)
+        feed.close()
+        del state
+        eventually(lambda: rings_mapped() == 1)
+        assert descriptors_on_their_way() == 0
