@@ -52,7 +52,7 @@ class Server:
         history: float | str = 0.02,
         history_dir: str | os.PathLike[str] | None = None,
         replay: bool = False,
-        lag: Literal["block"] = "block",
+        lag: Literal["block", "history", "skip"] = "block",
         stall_timeout_secs: float = 60.0,
         linger_secs: float | None = None,
         allow_pickle: bool = False,
@@ -63,10 +63,13 @@ class Server:
         if not isinstance(name, str):
             raise TypeError(f"a feed's name is a str, not {name!r}")
         check_name(name)
-        if lag != "block":
-            raise FeedValueError(f'lag={lag!r} is not there yet: "block" is')
-        if replay or history_dir is not None:
-            raise NotImplementedError("replay and history_dir are not there yet")
+        if lag not in ("block", "history", "skip"):
+            raise FeedValueError(f'lag={lag!r} is not one of "block", "history", "skip"')
+        if replay or history_dir is not None or history != 0.02 or lag != "block":
+            raise NotImplementedError(
+                'replay, history and lag policies other than "block" are not there yet\n'
+                "  a larger ring= keeps more of an epoch for late and slow consumers"
+            )
         if is_one_shot(loader):
             if epochs is not None and epochs > 1:
                 raise FeedValueError(
@@ -188,13 +191,12 @@ def serve(loader: Any, name: str, **options: Any) -> None:
     Takes what ``Server`` takes. Ctrl-C ends it, and consumers learn of it.
     """
     server = Server(loader, name, **options)
-    core = server._bind()
     _running.add(server)
     try:
-        server._run(core)
+        server._run(server._bind())
     finally:
         _running.discard(server)
-        core.stop(f"its server (pid {os.getpid()}) ended")
+        server.stop()
 
 
 _running: weakref.WeakSet[Server] = weakref.WeakSet()

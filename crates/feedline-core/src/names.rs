@@ -57,7 +57,8 @@ fn named_folder() -> PathBuf {
     if let Some(runtime) = set("XDG_RUNTIME_DIR") {
         return Path::new(&runtime).join("feedline");
     }
-    std::env::temp_dir().join(format!("feedline-{}", rustix::process::getuid().as_raw()))
+    // Not $TMPDIR, which a scheduler may set for each job.
+    Path::new("/tmp").join(format!("feedline-{}", rustix::process::getuid().as_raw()))
 }
 
 /// The socket of a feed, if its name can be one.

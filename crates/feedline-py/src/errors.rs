@@ -17,6 +17,11 @@ fn raise(py: Python<'_>, name: &str, message: String) -> PyErr {
     }
 }
 
+/// The exception for an argument that can't be.
+pub fn invalid(py: Python<'_>, message: String) -> PyErr {
+    raise(py, "FeedValueError", message)
+}
+
 /// The exception for an error of the core.
 pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
     let name = match error {

@@ -16,11 +16,11 @@ use feedline_core::schema::{ArrayKind, Schema};
 use feedline_core::wire::JoinAt;
 use feedline_ring::LeaseTable;
 use feedline_ring::fork::Origin;
-use pyo3::exceptions::{PyException, PyValueError};
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::errors::{check_signals, to_python};
+use crate::errors::{check_signals, invalid, to_python};
 use crate::rebuild::{Format, Rebuilder};
 
 /// A feed that this process has attached to.
@@ -141,21 +141,19 @@ impl FeedCore {
         let entry = match join {
             "auto" => JoinAt::EpochStart,
             "now" => JoinAt::Newest,
-            other => return Err(PyValueError::new_err(format!("join={other:?} is not one of \"auto\", \"now\""))),
+            other => return Err(invalid(py, format!("join={other:?} is not one of \"auto\", \"now\""))),
         };
         let mode = match mode {
             "cow" => Mode::Cow,
             "copy" => Mode::Copy,
             "readonly" => Mode::ReadOnly,
             other => {
-                return Err(PyValueError::new_err(format!(
-                    "mode={other:?} is not one of \"cow\", \"readonly\", \"copy\""
-                )));
+                return Err(invalid(py, format!("mode={other:?} is not one of \"cow\", \"readonly\", \"copy\"")));
             }
         };
         let timeout = Duration::try_from_secs_f64(timeout_secs)
-            .map_err(|_| PyValueError::new_err(format!("timeout_secs={timeout_secs} is not a time to wait")))?;
-        let format = Format::parse(format)?;
+            .map_err(|_| invalid(py, format!("timeout_secs={timeout_secs} is not a time to wait")))?;
+        let format = Format::parse(format).map_err(|message| invalid(py, message))?;
         let config = Config { name, batch_size, drop_last, entry, timeout, mode };
         let attached = py.detach(|| Consumer::attach(config.clone(), &mut check_signals));
         let consumer = attached.map_err(|error| to_python(py, &error))?;
@@ -251,6 +249,26 @@ impl FeedCore {
         dict.set_item("kept", leases.kept() + before.kept)?;
         dict.set_item("remaps", stats.remaps + before.remaps)?;
         Ok(dict)
+    }
+}
+
+impl Drop for FeedCore {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(idle) = state.idle.take() {
+            without_gil(move || drop(idle));
+        }
+    }
+}
+
+/// Runs what Python asks for with the GIL in hand and what doesn't need it.
+fn without_gil(work: impl FnOnce() + Send) {
+    let mut work = Some(work);
+    let ran = Python::try_attach(|py| py.detach(|| work.take().map(|work| work())));
+    if ran.is_none()
+        && let Some(work) = work
+    {
+        work();
     }
 }
 
@@ -356,9 +374,12 @@ impl Drop for Batches {
         if self.feed.get().is_inherited() {
             return;
         }
-        if let Some(mut consumer) = self.lock().consumer.take() {
+        let Some(mut consumer) = self.lock().consumer.take() else { return };
+        let feed = self.feed.get();
+        // Batches that are still alive are made private: not while everybody waits for the GIL.
+        without_gil(move || {
             consumer.leave();
-            self.feed.get().put_back(consumer);
-        }
+            feed.put_back(consumer);
+        });
     }
 }

@@ -24,16 +24,13 @@ pub enum Format {
 }
 
 impl Format {
-    pub fn parse(text: Option<&str>) -> PyResult<Self> {
+    pub fn parse(text: Option<&str>) -> Result<Self, String> {
         Ok(match text {
             None => Self::AsYielded,
             Some("torch") => Self::Torch,
             Some("numpy") => Self::Numpy,
             Some("jax") => Self::Jax,
-            Some(other) => {
-                let message = format!("format={other:?} is not one of None, \"torch\", \"numpy\", \"jax\"");
-                return Err(PyValueError::new_err(message));
-            }
+            Some(other) => return Err(format!("format={other:?} is not one of None, \"torch\", \"numpy\", \"jax\"")),
         })
     }
 }

@@ -131,6 +131,13 @@ impl ServerCore {
     }
 }
 
+impl Drop for ServerCore {
+    fn drop(&mut self) {
+        // Python drops us with the GIL in hand, which the control thread may need for a last log line.
+        let _ = Python::try_attach(|py| py.detach(|| self.server.stop("the server was closed")));
+    }
+}
+
 fn to_dict<'py>(py: Python<'py>, stats: &ServerStats) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("name", &stats.name)?;

@@ -172,7 +172,7 @@ impl Mapping {
     }
 
     /// Whether pages of it can have become private.
-    pub(crate) fn may_be_stale(&self) -> bool {
+    pub fn may_be_stale(&self) -> bool {
         self.access == Access::Private || self.has_kept()
     }
 

@@ -29,7 +29,9 @@ impl Memfd {
     /// Memory without pages yet.
     pub(crate) fn create_sparse(name: &'static str, len_bytes: u64) -> Result<Self, RingError> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = memfd_create(name, flags).map_err(RingError::os("creating shared memory"))?;
+        // Some machines refuse memory that could be executed; kernels before 6.3 don't know the flag.
+        let fd = memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL).or_else(|_| memfd_create(name, flags));
+        let fd = fd.map_err(RingError::os("creating shared memory"))?;
         ftruncate(&fd, len_bytes).map_err(RingError::memory(name, len_bytes))?;
         Ok(Self { fd, len_bytes })
     }

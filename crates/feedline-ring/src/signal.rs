@@ -280,7 +280,8 @@ impl CursorWords {
 
     /// Whether it rests.
     pub fn is_resting(&self) -> bool {
-        self.rest.load(Ordering::Relaxed) == RESTING
+        // Acquire: who asks for its leases next must not see older ones.
+        self.rest.load(Ordering::Acquire) == RESTING
     }
 
     /// The server goes on without it, if it still rests: one of the two comes first.

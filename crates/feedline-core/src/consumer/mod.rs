@@ -354,6 +354,10 @@ impl Consumer {
             },
         };
         let end = self.head.end_of(self.epoch);
+        if self.head.generation() != self.view.generation() {
+            // We were away for long, and perhaps detached: the entry may be another epoch's by now.
+            return self.look();
+        }
         let there = head.min(end);
         let want = match self.config.batch_size {
             Some(size) => size,

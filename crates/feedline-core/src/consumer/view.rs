@@ -167,7 +167,7 @@ impl View {
                 pages.is_none_or(|pages| pages.is_stale(&view.current, &view.shared, lane, position, len))
             })
         };
-        if self.mode != Mode::Copy && stale(self) {
+        if self.mode != Mode::Copy && self.current.may_be_stale() && stale(self) {
             self.remap(name);
         }
         let windows = if self.mode == Mode::Copy {

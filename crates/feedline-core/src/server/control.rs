@@ -387,7 +387,8 @@ fn welcome(shared: &Shared, id: u64, link: &mut Link, ring: &shape::PublishedRin
         join_number: 0,
         news: None,
         idle_since: Since::now(),
-        resting_since: None,
+        still: None,
+        is_refused: false,
     };
     shared.lock().members.insert(id, member);
     Ok(())

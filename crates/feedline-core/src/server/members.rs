@@ -33,8 +33,10 @@ pub(super) struct Member {
     pub news: Option<Reply>,
     /// When it attached, or left its cursor.
     pub idle_since: Since,
-    /// Since when it was seen to rest between two epochs, while the server waits for the last of them to be read.
-    pub resting_since: Option<Since>,
+    /// Where it was seen, and since when it has been there, while the server waits for the last epoch to be read.
+    pub still: Option<(Option<u64>, Since)>,
+    /// The ring could not grow for it, and it was told.
+    pub is_refused: bool,
 }
 
 /// All consumers, joined or not.
@@ -116,12 +118,22 @@ impl Members {
         }
     }
 
-    /// Whether somebody sleeps for want of data.
-    pub fn anybody_starves(&self) -> bool {
-        self.map.values().any(|member| member.joined && member.page.is_waiting())
+    /// Whether a consumer sleeps, and really for want of data: one that was stopped in its sleep still says so.
+    pub fn starves(&self, id: u64, log: &Log) -> bool {
+        let Some(member) = self.map.get(&id).filter(|member| member.joined && member.page.is_waiting()) else {
+            return false;
+        };
+        let is_writing_its_epoch = log.cursor(id).is_some_and(|(epoch, _)| epoch >= log.epoch());
+        let there = log.head().saturating_sub(member.page.cursor.load(Ordering::Relaxed));
+        is_writing_its_epoch && there < member.batch_size.unwrap_or(1)
     }
 
-    /// Whether everybody who is here has read `epochs` epochs, or has shown no interest for long enough. If nobody is here,
+    /// Whether anybody does.
+    pub fn anybody_starves(&self, log: &Log) -> bool {
+        self.map.keys().any(|&id| self.starves(id, log))
+    }
+
+    /// Whether everybody who is here has read `epochs` epochs, or has not moved for long enough. If nobody is here,
     /// whether somebody had; a job that crashed finds its feed again for as long as patience lasts.
     pub fn are_done(&mut self, log: &Log, epochs: u64, patience: std::time::Duration) -> bool {
         if self.map.is_empty() {
@@ -130,10 +142,13 @@ impl Members {
         }
         let mut all = self.gate_open;
         for (&id, member) in &mut self.map {
-            member.resting_since = member.page.is_resting().then(|| member.resting_since.unwrap_or_else(Since::now));
-            let rested = member.resting_since.is_some_and(|since| since.is_over(patience));
             all &= match log.cursor(id) {
-                Some((epoch, _)) if member.joined => epoch >= epochs || rested,
+                Some((epoch, released)) if member.joined => {
+                    let since =
+                        member.still.filter(|(at, _)| *at == released).map_or_else(Since::now, |(_, since)| since);
+                    member.still = Some((released, since));
+                    epoch >= epochs || since.is_over(patience)
+                }
                 _ => member.idle_since.is_over(patience),
             };
         }

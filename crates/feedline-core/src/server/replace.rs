@@ -166,22 +166,20 @@ impl Producer<'_> {
 impl State {
     /// What the ring must hold for consumers that starve in front of a full one: the epoch turned out longer than announced.
     fn starved_of(&self, capacity: u64) -> u64 {
-        let starved = self.members.values().filter(|member| member.joined && member.page.is_waiting());
-        let largest = starved.filter_map(|member| member.batch_size).max().unwrap_or(0);
-        let is_full = self.log.head() - self.log.oldest() + self.log.capacity() / 4 >= capacity;
+        let waiting =
+            self.members.values().filter(|member| member.joined && !member.is_refused && member.page.is_waiting());
+        let largest = waiting.filter_map(|member| member.batch_size).max().unwrap_or(0);
+        let is_full = self.log.head() - self.log.oldest() + capacity / 4 >= capacity;
         if largest > capacity && is_full { capacity.saturating_mul(2).min(largest.saturating_mul(2)) } else { 0 }
     }
 
+    /// Tells those who can't do with this ring. They leave by themselves, when their batches are safe.
     fn refuse_larger_than(&mut self, capacity: u64, error: &Error) {
-        let Self { members, log, .. } = self;
-        let too_large = |batch_size: Option<u64>| batch_size.is_some_and(|size| size > capacity);
-        let ids: Vec<u64> = members
-            .iter_mut()
-            .filter(|(_, member)| member.joined && too_large(member.batch_size))
-            .map(|(id, _)| id)
-            .collect();
-        for id in ids {
-            members.cut_off(id, log, Reply::Refused { why: error.to_string(), batch_size: true });
+        for (_, member) in self.members.iter_mut() {
+            let is_too_large = member.batch_size.is_some_and(|size| size > capacity);
+            if member.joined && is_too_large && !std::mem::replace(&mut member.is_refused, true) {
+                member.news = Some(Reply::Refused { why: error.to_string(), batch_size: true });
+            }
         }
     }
 }

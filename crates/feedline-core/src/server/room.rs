@@ -49,7 +49,7 @@ impl Producer<'_> {
             self.shared.head.want(comfortable.unwrap_or(UNKNOWN));
             state.refresh();
             let is_comfortable = comfortable.is_some_and(|wanted| state.log.in_the_way_of(wanted).is_empty());
-            if (is_comfortable || state.members.anybody_starves() || state.members.is_empty())
+            if (is_comfortable || state.members.anybody_starves(&state.log) || state.members.is_empty())
                 && let Some(start) = state.log.claim(samples, bytes)
             {
                 return Ok(start);
@@ -217,12 +217,12 @@ impl Stall {
             return Vec::new();
         }
         self.seen.retain(|id, still| in_the_way.contains(&(*id, still.position)));
-        let somebody_starves = state.members.anybody_starves();
+        let somebody_starves = state.members.anybody_starves(&state.log);
         let over = |&&(id, position): &&(u64, u64)| {
             let now = Instant::now();
             let still = self.seen.entry(id).or_insert(Still { position, since: now, resting: None });
             let Some(member) = state.members.get(id) else { return false };
-            if member.page.is_waiting() {
+            if state.members.starves(id, &state.log) {
                 // It wants data itself, and there is none for it yet.
                 *still = Still { position, since: now, resting: None };
                 return false;
