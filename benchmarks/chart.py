@@ -85,7 +85,7 @@ def _jobs(results: list[Jobs]) -> Group:
         rounds = [sorted(one.samples_per_sec) for one in jpeg.speed(results, setting).values()]
         if rounds:
             ours = setting == jpeg.SHARED
-            note = f"the slowest: {gain:.1f}×" if ours and gain is not None else ""
+            note = f"the slowest job: {gain:.1f}×" if ours and gain is not None else ""
             # By rank, from the slowest to the fastest: by number, medians would hide the spread.
             values = [statistics.median(rank) for rank in zip(*rounds, strict=True)]
             rows.append(Row(setting, values, note, ours))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -144,6 +145,20 @@ def test_threads_attach_and_close_meanwhile(start: Start) -> None:
     """What they hold for a moment, lists of leases and of names, is free in the child."""
     report = start(fork_beside_threads_that_come_and_go).expect("done")
     assert report["outcomes"] == ["exit 0"] * 30
+
+
+def take_a_first_batch() -> None:
+    with feedline.Server(Numbered(100, 10), "train"):
+        feed = feedline.attach("train", batch_size=10)
+        before = set(sys.modules)
+        assert is_exact(next(iter(feed)))
+        say("taken", imported=sorted(set(sys.modules) - before))
+        feed.close()
+
+
+def test_taking_a_batch_imports_nothing(start: Start) -> None:
+    """A fork while a prefetch thread imports leaves that module locked for ever in the child."""
+    assert start(take_a_first_batch).expect("taken")["imported"] == []
 
 
 def ask_for_the_server_in_a_child() -> None:

@@ -67,7 +67,7 @@ def test_a_loader_that_fails_before_its_first_epoch(folder: Path) -> None:
         loader.gate.set()
         with pytest.raises(feedline.FeedlineError, match="the cluster is gone"):
             attaching.result(timeout=20)
-    with pytest.raises(RuntimeError, match="the cluster is gone"):
+    with pytest.raises((RuntimeError, feedline.FeedlineError), match="the cluster is gone"):
         server.wait(20)
     assert server.stats()["state"] in ("failed", "stopped")
     server.stop()
@@ -81,14 +81,23 @@ def test_a_loader_that_fails_before_its_first_epoch(folder: Path) -> None:
 class Once:
     """Its own iterator, which runs out for good: `iter(loader)`, a CSV reader, a socket."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, gated: bool = False) -> None:
         self.batches = iter(Numbered(30, 10))
+        self.gate = threading.Event()
+        self.ran_out = threading.Event()
+        if not gated:
+            self.gate.set()
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Any:
-        return next(self.batches)
+        batch = next(self.batches, None)
+        if batch is None:
+            self.gate.wait()
+            self.ran_out.set()
+            raise StopIteration
+        return batch
 
 
 class Rewinding(Once):
@@ -103,11 +112,23 @@ class Rewinding(Once):
         return self
 
 
-def test_an_iterator_of_its_own_is_one_epoch() -> None:
-    """What follows is the feed's end, or an error: never epochs of nothing."""
-    with feedline.Server(Once(), "train") as server:
-        feed = feedline.attach("train", batch_size=10)
-        assert read(feed) == expected(0, 30, 10)
+@pytest.mark.parametrize("attach_late", [False, True])
+def test_an_iterator_of_its_own_is_one_epoch(attach_late: bool) -> None:
+    """What follows is the feed's end, or an error: never epochs of nothing.
+
+    Nor may it be over before anybody came: the loader is done with it in no time.
+    """
+    loader = Once(gated=not attach_late)
+    with feedline.Server(loader, "train") as server:
+        if attach_late:
+            eventually(loader.ran_out.is_set)
+            # A chance to be wrong, not a pause to be right.
+            threading.Event().wait(0.3)
+        feed = feedline.attach("train", batch_size=10, timeout_secs=5)
+        iterator = iter(feed)
+        first = next(iterator)
+        loader.gate.set()
+        assert read([first]).keys + read(iterator).keys == list(range(30))
         with pytest.raises(feedline.FeedlineError) as error:
             list(feed)
         feed.close()

@@ -102,7 +102,7 @@ class Feed:
 
     @property
     def _core(self) -> FeedCore:
-        """This process's place in the feed: a forked child must not touch its parent's."""
+        """The place in the feed of this process: a forked child must not touch its parent's."""
         if self._attached.is_inherited:
             self._attached = FeedCore(**self._arguments)
         return self._attached

@@ -48,7 +48,7 @@ def mapping(module: str, name: str, items: dict[Any, Any]) -> Mapping[Any, Any]:
         build: Callable[[dict[Any, Any]], Mapping[Any, Any]] = found
         # One whose constructor takes something else stays a dict.
         with contextlib.suppress(TypeError):
-            return build(items)
+            return found(**items) if dataclasses.is_dataclass(found) else build(items)
     return items
 
 

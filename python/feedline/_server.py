@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 import time
+import traceback
 import weakref
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
@@ -167,8 +168,13 @@ class Server:
         return self._core
 
     def _run(self, core: ServerCore) -> None:
-        length = length_of(self._loader)
-        begin = begin_epoch(self._loader)
+        try:
+            length, begin = length_of(self._loader), begin_epoch(self._loader)
+        except Exception as error:
+            core.fail(
+                f"the loader raised {error!r} when asked for its length\n\n{traceback.format_exc()}"
+            )
+            raise
         core.run(self._loader, begin, **length._asdict(), allow_pickle=self._allow_pickle)
 
     def _serve_quietly(self) -> None:
@@ -177,8 +183,6 @@ class Server:
             self._run(self._core)
         except BaseException as error:  # it is raised again by wait()
             self._error = error
-            # Consumers know already if the loader failed; this is for what failed before it was asked.
-            self._core.stop(f"its server failed: {error}")
             if not self._stopping:
                 _log.error('feed "%s" failed: %s', self._name, str(error))
         finally:

@@ -120,6 +120,11 @@ impl ServerCore {
         }
     }
 
+    /// Ends the feed because of something that happened outside of `run`; frees the name.
+    fn fail(&self, py: Python<'_>, message: String) {
+        py.detach(|| self.server.fail(Failure::new(FailureKind::Loader, message)));
+    }
+
     /// Tells consumers why, and frees the name.
     fn stop(&self, py: Python<'_>, why: &str) {
         py.detach(|| self.server.stop(why));

@@ -283,6 +283,14 @@ impl Server {
         self.shared.break_off(Failure { kind: FailureKind::Stopped, message: why.to_owned() });
     }
 
+    /// Ends the feed because something failed around it; if it has ended already, nothing changes.
+    pub fn fail(&self, failure: Failure) {
+        if self.origin.is_here() {
+            self.shared.break_off(failure);
+            self.close();
+        }
+    }
+
     /// How things stand.
     pub fn stats(&self) -> ServerStats {
         stats(&self.shared)

@@ -72,7 +72,12 @@ pub(super) fn run(shared: &Shared, source: &mut dyn Source, poll: Poll<'_>) -> R
     let mut producer = Producer { shared, ring: None, length, poll, is_short_of_memory: false };
     match producer.epochs(source) {
         Ok(()) | Err(Halt::Abandoned | Halt::Stopped) => Ok(()),
-        Err(Halt::Failed(failure)) => Err(failure),
+        Err(Halt::Failed(failure)) => {
+            if matches!(failure.kind, FailureKind::Loader | FailureKind::Schema) {
+                producer.let_in();
+            }
+            Err(failure)
+        }
     }
 }
 

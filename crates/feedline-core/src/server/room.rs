@@ -20,6 +20,9 @@ const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// and loses nothing: it joins again when it asks.
 const REST: Duration = Duration::from_secs(2);
 
+/// How long those who have attached are given to ask for their first batch when the loader has failed.
+const MOMENT: Duration = Duration::from_secs(1);
+
 impl Producer<'_> {
     /// Claims room for the next samples, waiting for it if need be.
     pub fn claim(&mut self, samples: u64, bytes: u64) -> Result<u64, Halt> {
@@ -83,6 +86,13 @@ impl Producer<'_> {
             let State { members, log, .. } = state;
             Ok(members.are_done(log, epochs, patience))
         })
+    }
+
+    /// The loader has failed. Those who have attached and not asked yet get a moment to, so that they too see what came before.
+    pub fn let_in(&mut self) {
+        let _ = self.wait_until(|_, state| {
+            Ok(state.members.values().all(|member| member.join_number > 0 || member.idle_since.is_over(MOMENT)))
+        });
     }
 
     /// Waits for something that consumers bring about by reading on. `ready` may name some to be cut off instead.
