@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Literal, Self
 
+# _records: the core looks it up while it hands out batches, when no import should begin any more.
+from feedline import _records as _records
 from feedline._core import FeedCore
 from feedline._errors import BatchSizeError, FeedlineError
 

@@ -25,6 +25,11 @@ pub trait Source {
     /// The next batch of the epoch, or `None` at its end. Its bytes are borrowed until the next call.
     fn next(&mut self) -> Result<Option<Batch<'_>>, Failure>;
 
+    /// Whether the epoch that has just ended was none, because there is nothing more to come. The feed ends with the one before.
+    fn is_exhausted(&self) -> bool {
+        false
+    }
+
     /// How long an epoch is. Asked once, before the first batch.
     fn length(&self) -> Length {
         Length::default()

@@ -97,6 +97,7 @@ impl ServerCore {
             batches: None,
             epoch: 0,
             is_fresh: true,
+            is_exhausted: false,
             flat: Flat::default(),
             raised: None,
         };
@@ -186,6 +187,7 @@ struct PySource {
     epoch: u64,
     /// Nothing was yielded in this epoch yet.
     is_fresh: bool,
+    is_exhausted: bool,
     flat: Flat,
     raised: Option<PyErr>,
 }
@@ -244,11 +246,12 @@ impl Source for PySource {
                 None => {
                     let is_its_own = batches.is(&self.loader);
                     self.batches = None;
-                    if self.is_fresh && is_its_own && self.epoch > 0 {
-                        let message = "the loader is an iterator that can be gone through only once: its next epoch was empty\n  \
-                                       serve an object whose iter() starts anew, such as a DataLoader or a list, or one epoch \
-                                       with epochs=1";
-                        return Err(Failure::new(FailureKind::Loader, message.into()));
+                    self.is_exhausted = self.is_fresh && is_its_own && self.epoch > 0;
+                    if self.is_exhausted {
+                        tracing::warn!(
+                            "the loader is an iterator that can be gone through only once: the feed ends after one epoch; \
+                             serve an object whose iter() starts anew for more"
+                        );
                     }
                     return Ok(None);
                 }
@@ -265,6 +268,10 @@ impl Source for PySource {
             Ok(Some(()))
         })
         .map(|there| there.map(|()| self.flat.as_batch()))
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.is_exhausted
     }
 
     fn length(&self) -> Length {

@@ -89,6 +89,9 @@ impl Producer<'_> {
             self.shared.lock().log.begin_epoch();
             source.begin(epoch)?;
             let length = self.epoch(source)?;
+            if source.is_exhausted() {
+                break;
+            }
             self.end_epoch(epoch, length)?;
             epoch += 1;
             // An epoch that everybody left in the middle was nobody's.
