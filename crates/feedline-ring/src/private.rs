@@ -74,7 +74,7 @@ impl PrivatePages {
 
     /// Whether a window of `mapping` would show other bytes than `shared`, which follows the ring, does.
     ///
-    /// Up to 40 ns for each page that is mapped; nothing for pages that were never touched.
+    /// Up to 100 ns for each page, small or huge, that is mapped; nothing for pages that were never touched.
     pub fn is_stale(&self, mapping: &Mapping, shared: &Mapping, lane: usize, position: u128, len_bytes: usize) -> bool {
         if len_bytes == 0 || !mapping.may_be_stale() {
             return false;

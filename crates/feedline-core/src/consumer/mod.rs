@@ -7,10 +7,11 @@
 //! ```
 //!
 //! `link` is the connection to the server, `view` the ring in this process, `pressure` what to do when our own leases hold
-//! up the log.
+//! up the log, `report` what others may ask of a consumer.
 
 mod link;
 mod pressure;
+mod report;
 mod view;
 
 use std::sync::Arc;
@@ -18,11 +19,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use feedline_ring::fork::Origin;
-use feedline_ring::signal::{EpochLength as HeadLength, UNKNOWN};
+use feedline_ring::signal::UNKNOWN;
 use feedline_ring::{HeadReader, LeaseTable, Waited};
 
 use self::link::{Link, News};
 use self::pressure::Pressure;
+pub use self::report::{ConsumerStats, EpochLength};
 use self::view::View;
 use crate::batch::Received;
 use crate::error::Error;
@@ -61,68 +63,6 @@ pub struct Config {
     pub timeout: Duration,
     /// How to take batches.
     pub mode: Mode,
-}
-
-/// How things stand, as the consumer sees them.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ConsumerStats {
-    /// The server's process.
-    pub server_pid: u32,
-    /// The epoch that is being read, or is next.
-    pub epoch: u64,
-    /// Samples taken.
-    pub samples: u64,
-    /// Batches taken.
-    pub batches: u64,
-    /// Time spent waiting for data.
-    pub waited: Duration,
-    /// How batches are taken now.
-    pub mode: &'static str,
-    /// Live leases.
-    pub leases: u64,
-    /// Leases made private because they held up the log.
-    pub kept: u64,
-    /// Fresh mappings made because pages had become private.
-    pub remaps: u64,
-}
-
-impl ConsumerStats {
-    /// Adds another consumer's counts.
-    pub fn add(&mut self, other: &Self) {
-        self.samples += other.samples;
-        self.batches += other.batches;
-        self.waited += other.waited;
-        self.kept += other.kept;
-        self.remaps += other.remaps;
-    }
-}
-
-/// How long an epoch is for one consumer. Follows what the server learns.
-#[derive(Clone, Debug)]
-pub struct EpochLength {
-    head: Arc<HeadReader>,
-    batch_size: Option<u64>,
-    drop_last: bool,
-    /// How many samples the source's batches have, where they can be cut.
-    source_batch: Option<u64>,
-}
-
-impl EpochLength {
-    /// In batches, once it is known.
-    pub fn batches(&self) -> Option<u64> {
-        let HeadLength { samples, batches, tail } = self.head.length();
-        let known = |number: u64| (number != UNKNOWN).then_some(number);
-        match (self.batch_size, self.source_batch) {
-            (Some(size), _) if self.drop_last => known(samples).map(|samples| samples / size),
-            (Some(size), _) => known(samples).map(|samples| samples.div_ceil(size)),
-            (None, Some(size)) if self.drop_last => {
-                // Before the first epoch has ended: a loader that tells both numbers has batches of one size.
-                let tail = known(tail).or_else(|| Some((known(samples)? + size - 1) % size + 1))?;
-                known(batches).map(|batches| if tail < size { batches.saturating_sub(1) } else { batches })
-            }
-            (None, _) => known(batches),
-        }
-    }
 }
 
 /// The caller's hook: called whenever a wait is interrupted, and at least ten times a second; an error ends the wait.
@@ -209,12 +149,10 @@ impl Consumer {
 
     /// The same, for whoever wants to ask while the consumer is busy.
     pub fn epoch_length(&self) -> EpochLength {
-        EpochLength {
-            head: Arc::clone(&self.head),
-            batch_size: self.config.batch_size.filter(|_| self.view.is_cut()),
-            drop_last: self.config.drop_last,
-            source_batch: self.view.is_cut().then(|| self.view.source_batch()),
-        }
+        let is_cut = self.view.is_cut();
+        let batch_size = self.config.batch_size.filter(|_| is_cut);
+        let source_batch = is_cut.then(|| self.view.source_batch());
+        EpochLength::new(&self.head, batch_size, self.config.drop_last, source_batch)
     }
 
     /// The consumer's leases, for whoever wants to ask while the consumer is busy.
