@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import threading
@@ -17,7 +18,7 @@ import feedline
 from child import say
 from conftest import Start
 from loaders import Batch, Numbered
-from processes import eventually
+from processes import PATIENCE_SECS, eventually
 from reading import is_exact
 from test_fork import in_a_fork
 
@@ -185,11 +186,12 @@ def test_a_child_of_the_server_knows_who_serves(start: Start) -> None:
 
 def outlive_the_server() -> None:
     with feedline.Server(Numbered(100, 10), "train"):
-        server = os.getpid()
+        server = os.pidfd_open(os.getpid())
 
         def ask() -> bool:
             say("watching")
-            eventually(lambda: os.getppid() != server)
+            # Not until the child has another parent: that may be before the last thread is gone.
+            assert select.select([server], [], [], PATIENCE_SECS)[0]
             left = [info.pid for info in feedline.feeds()]
             with feedline.Server(Numbered(100, 10), "train", epochs=1):
                 now = [info.pid for info in feedline.feeds()]

@@ -38,7 +38,7 @@ def test_an_iterable_dataset_without_len_does_not_tell() -> None:
 
     loader: Any = torch.utils.data.DataLoader(Stream(), batch_size=8)
     with (
-        feedline.Server(loader, "train", epochs=2),
+        feedline.Server(loader, "train", epochs=2, ring=40),
         feedline.attach("train", batch_size=16) as feed,
     ):
         with pytest.raises(TypeError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 import feedline
 import roles
-from child import say
+from child import hear, say
 from conftest import Start
 from loaders import Numbered
 from processes import Child
@@ -164,4 +165,20 @@ def test_kill_and_the_same_commands_again_five_times(start: Start, folder: Path)
         assert consumer.expect("batch")["exact"]
         server.kill()
         consumer.kill()
+    _serve_again(folder)
+
+
+def serve_with_much_memory() -> None:
+    ballast = bytearray(b"x") * (1 << 30)
+    with feedline.Server(Numbered(100, 10), "train"):
+        say("ready", ballast=len(ballast))
+        hear()
+
+
+def test_a_name_is_free_while_its_killed_server_is_still_being_taken_apart(
+    start: Start, folder: Path
+) -> None:
+    server = start(serve_with_much_memory)
+    server.expect("ready")
+    server.signal(signal.SIGKILL)
     _serve_again(folder)

@@ -8,6 +8,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::process::{Flock, FlockOffsetType, FlockType, fcntl_getlk};
@@ -17,6 +18,12 @@ use crate::Error;
 const MAX_NAME: usize = 64;
 /// `sun_path` holds 108 bytes with its end.
 const MAX_PATH: usize = 107;
+/// How long a server that was killed may take to be gone.
+const DYING: Duration = Duration::from_secs(5);
+/// Of `linux/sched.h`.
+const PF_EXITING: u64 = 4;
+/// Signal 9, in a set of signals.
+const SIGKILL: u64 = 1 << 8;
 
 /// Names that this process serves. Record locks don't exclude within a process, and are lost when *any* descriptor of the
 /// file is closed there, so the file of a name in this set must not be opened again.
@@ -129,22 +136,28 @@ impl HeldName {
         let path = socket_path(name)?;
         prepare_folder()?;
         let taken = |pid| Error::NameTaken { name: name.to_owned(), pid };
-        let mut ours = ours();
-        if is_ours(&ours, &path) {
-            return Err(taken(std::process::id()));
-        }
+        let began = Instant::now();
         let lock_path = path.with_extension("lock");
         let fail = |error: std::io::Error| Error::Folder { path: folder(), why: error.to_string() };
         loop {
+            let mut ours = ours();
+            if is_ours(&ours, &path) {
+                return Err(taken(std::process::id()));
+            }
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).truncate(false).mode(0o600);
             let lock = options.open(&lock_path).map_err(fail)?;
             if fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
                 // It may have been freed between the two calls: then try again.
                 match holder(&lock) {
+                    Some(pid) if is_dying(pid) && began.elapsed() < DYING => {
+                        drop((ours, lock));
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
                     Some(pid) => return Err(taken(pid)),
-                    None => continue,
+                    None => {}
                 }
+                continue;
             }
             // The one before us removes the file while it holds the lock: is what we locked still the file of that name?
             let same =
@@ -180,6 +193,20 @@ fn holder(lock: &File) -> Option<u32> {
     let held = fcntl_getlk(lock, &query).ok()??;
     // 0: held by a process of another pid namespace.
     Some(held.pid.map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs()))
+}
+
+/// Whether a process was killed and is being taken apart, which takes a while if it had much memory.
+fn is_dying(pid: u32) -> bool {
+    let read = |file| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    // After the name in parentheses: the state, five numbers, and the flags.
+    let stat = read("stat");
+    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let is_over = matches!(fields.next(), None | Some("Z" | "X"));
+    let flags: u64 = fields.nth(5).and_then(|flags| flags.parse().ok()).unwrap_or(0);
+    let status = read("status");
+    let pending = status.lines().filter(|line| line.starts_with("SigPnd:") || line.starts_with("ShdPnd:"));
+    let mut pending = pending.filter_map(|line| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok());
+    is_over || flags & PF_EXITING != 0 || pending.any(|signals| signals & SIGKILL != 0)
 }
 
 /// Who serves a name now.
