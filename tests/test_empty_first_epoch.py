@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -37,12 +38,12 @@ def test_it_turns_out_to_travel_whole_and_a_batch_size_was_asked_for() -> None:
     """An error, as for anybody who attaches afterwards: not a batch here and there."""
     loader = Late(WHOLE)
     with (
-        feedline.Server(loader, "train", epochs=2),
+        feedline.Server(loader, "train", epochs=2, wait_for=2),
         feedline.attach("train", batch_size=8) as feed,
         feedline.attach("train") as own,
+        ThreadPoolExecutor() as both,
     ):
-        assert list(feed) == []
-        assert list(own) == []
+        assert list(both.map(list, [feed, own])) == [[], []]
         loader.gate.set()
         with pytest.raises(feedline.BatchSizeError, match="batch_size=None"):
             list(feed)

@@ -26,6 +26,7 @@ class FeedCore:
         timeout_secs: float,
         format: str | None,
         mode: str,
+        reconnect_secs: float,
         allow_pickle: bool,
     ) -> Self: ...
     @property
@@ -39,6 +40,8 @@ class FeedCore:
     def batches_per_epoch(self) -> int | None: ...
     def iterate(self) -> Batches: ...
     def close(self) -> None: ...
+    def position(self) -> tuple[int, int]: ...
+    def resume_at(self, epoch: int, index: int) -> None: ...
     def stats(self) -> dict[str, Any]: ...
 
 @final
@@ -62,6 +65,12 @@ class ServerCore:
         wait_for: int,
         ring_bytes: int | None,
         ring_samples: int | None,
+        history_bytes: int | None,
+        history_share: float | None,
+        history_dir: str | None,
+        replay: bool,
+        lag: str,
+        resume: tuple[int, int] | None,
         stall_timeout_secs: float,
         linger_secs: float | None,
         whole_batches: bool,
@@ -70,6 +79,7 @@ class ServerCore:
         self,
         loader: Any,
         begin: Callable[[int], None],
+        mark: Callable[[tuple[int, int], tuple[int, int] | None], None] | None,
         *,
         samples: int | None,
         batches: int | None,

@@ -29,6 +29,10 @@ class StalledError(FeedlineError):
     """Somebody stood still for too long: the loader before its first batch, or this consumer."""
 
 
+class SamplesGoneError(FeedlineError, LookupError):
+    """The samples after a saved place are no longer in the feed."""
+
+
 class FeedEndedError(FeedlineError):
     """All epochs of the feed are over."""
 

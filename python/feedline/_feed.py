@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self
 
 # _records: the core looks it up while it hands out batches, when no import should begin any more.
 from feedline import _records as _records
 from feedline._core import FeedCore
-from feedline._errors import BatchSizeError, FeedlineError
+from feedline._errors import BatchSizeError, FeedlineError, FeedValueError
 
 Join = Literal["auto", "now"]
 Format = Literal["torch", "numpy", "jax"]
@@ -39,12 +39,12 @@ def attach(
     first few times; a consumer that keeps doing it gets copies. ``mode="readonly"`` spares the look
     for such writes, and a write then crashes the process; ``mode="copy"`` copies every batch.
 
+    When the server is lost, waits up to ``reconnect_secs`` for another one and goes on at its next
+    sample: exactly, if the server has a ``state_file``, or if what the loader yields in an epoch
+    depends on nothing but the epoch.
+
     Where torch is in use, the result is a ``torch.utils.data.DataLoader``.
     """
-    if reconnect_secs:
-        raise NotImplementedError(
-            "reconnect_secs is not there yet: attach again after a ServerLostError"
-        )
     arguments: dict[str, Any] = {
         "name": _checked_name(name),
         "batch_size": _checked_batch_size(batch_size),
@@ -53,6 +53,7 @@ def attach(
         "timeout_secs": float(timeout_secs),
         "format": format,
         "mode": mode,
+        "reconnect_secs": float(reconnect_secs),
         "allow_pickle": bool(allow_pickle),
     }
     core = FeedCore(**arguments)
@@ -146,6 +147,26 @@ class Feed:
 
     def set_epoch(self, epoch: int) -> None:
         """Accepted because frameworks call it; the server decides which epoch comes."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where this consumer is: the feed, the epoch, and the number of its next sample there."""
+        epoch, sample = self._core.position()
+        return {"feed": self.name, "epoch": epoch, "sample": sample}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Have the next ``iter()`` go on where a ``state_dict()`` was taken.
+
+        Its first batch raises ``SamplesGoneError`` if the feed no longer has those samples.
+        """
+        try:
+            feed, epoch, sample = state["feed"], int(state["epoch"]), int(state["sample"])
+        except (KeyError, TypeError, ValueError):
+            raise FeedValueError(f"{state!r} is not the state_dict() of a feed") from None
+        if feed != self.name or epoch < 0 or sample < 0:
+            raise FeedValueError(f'{state!r} is not a place in feed "{self.name}"')
+        # A state from before the first batch is no place yet.
+        if (epoch, sample) != (0, 0):
+            self._core.resume_at(epoch, sample)
 
     def stats(self) -> dict[str, Any]:
         """Counts of this consumer: samples, batches, time waited, leases, how batches are taken."""

@@ -16,8 +16,11 @@ from feedline._core import ServerCore, check_name, parse_size
 from feedline._core import feeds as _feeds
 from feedline._errors import FeedlineError, FeedValueError
 from feedline._loader import begin_epoch, check_loader, is_one_shot, length_of
+from feedline._state import StateFile
 
 _log = logging.getLogger("feedline")
+
+_DEFAULT_HISTORY = 0.02
 
 
 class FeedInfo(NamedTuple):
@@ -50,10 +53,11 @@ class Server:
         samples: int | None = None,
         wait_for: int = 1,
         ring: str | int | None = None,
-        history: float | str = 0.02,
+        history: float | str = _DEFAULT_HISTORY,
         history_dir: str | os.PathLike[str] | None = None,
         replay: bool = False,
         lag: Literal["block", "history", "skip"] = "block",
+        state_file: str | os.PathLike[str] | None = None,
         stall_timeout_secs: float = 60.0,
         linger_secs: float | None = None,
         allow_pickle: bool = False,
@@ -66,12 +70,7 @@ class Server:
         check_name(name)
         if lag not in ("block", "history", "skip"):
             raise FeedValueError(f'lag={lag!r} is not one of "block", "history", "skip"')
-        if replay or history_dir is not None or history != 0.02 or lag != "block":
-            raise NotImplementedError(
-                'replay, history and lag policies other than "block" are not there yet\n'
-                "  a larger ring= keeps more of an epoch for late and slow consumers"
-            )
-        if is_one_shot(loader):
+        if is_one_shot(loader) and not replay:
             if epochs is not None and epochs > 1:
                 raise FeedValueError(
                     f"epochs={epochs} of a {type(loader).__name__}, which can be iterated once\n"
@@ -81,13 +80,25 @@ class Server:
         self._loader = loader
         self._allow_pickle = allow_pickle
         self._name = name
+        self._state = None if state_file is None else StateFile(state_file, loader, name)
+        if replay and self._state is not None:
+            raise FeedValueError(
+                "replay=True and state_file=...: an epoch that is kept whole is loaded anew\n"
+                "  leave one of them out"
+            )
         ring_bytes, ring_samples = _ring(ring)
+        history_bytes, history_share = _history(history)
         self._options: dict[str, Any] = {
             "epochs": _count("epochs", epochs, least=1),
             "samples": _count("samples", samples, least=0),
             "wait_for": _count("wait_for", wait_for, least=1),
             "ring_bytes": ring_bytes,
             "ring_samples": ring_samples,
+            "history_bytes": history_bytes,
+            "history_share": history_share,
+            "history_dir": _folder(history_dir),
+            "replay": bool(replay),
+            "lag": lag,
             "stall_timeout_secs": float(stall_timeout_secs),
             "linger_secs": None if linger_secs is None else float(linger_secs),
             "whole_batches": bool(whole_batches),
@@ -164,7 +175,8 @@ class Server:
     def _bind(self) -> ServerCore:
         if self._core is not None:
             raise FeedlineError(f'the server of feed "{self._name}" was started already')
-        self._core = ServerCore(self._name, **self._options)
+        resume = None if self._state is None else self._state.load()
+        self._core = ServerCore(self._name, resume=resume, **self._options)
         return self._core
 
     def _run(self, core: ServerCore) -> None:
@@ -175,7 +187,11 @@ class Server:
                 f"the loader raised {error!r} when asked for its length\n\n{traceback.format_exc()}"
             )
             raise
-        core.run(self._loader, begin, **length._asdict(), allow_pickle=self._allow_pickle)
+        state = self._state
+        mark = None if state is None else state.mark
+        core.run(self._loader, begin, mark, **length._asdict(), allow_pickle=self._allow_pickle)
+        if state is not None:
+            state.close(is_done=core.stats()["state"] == "ended")
 
     def _serve_quietly(self) -> None:
         assert self._core is not None
@@ -226,6 +242,30 @@ def _ring(ring: object) -> tuple[int | None, int | None]:
             )
         return size, None
     return None, _count("ring", ring, least=1)
+
+
+def _history(history: object) -> tuple[int | None, float | None]:
+    """Give bytes, or a share of the epoch, or neither for the default."""
+    if isinstance(history, str):
+        size = parse_size(history)
+        if size is not None:
+            return size, None
+    elif isinstance(history, int | float) and not isinstance(history, bool) and 0 <= history <= 1:
+        return None, None if history == _DEFAULT_HISTORY else float(history)
+    shown = f'"{history}"' if isinstance(history, str) else repr(history)
+    raise FeedValueError(
+        f"history={shown} is neither a share of the epoch nor a size\n"
+        '  write 0.5 for half of it, 1.0 for all of it, or "2GB"'
+    )
+
+
+def _folder(history_dir: str | os.PathLike[str] | None) -> str | None:
+    if history_dir is None:
+        return None
+    folder = os.path.abspath(history_dir)
+    if not os.path.isdir(folder):
+        raise FeedValueError(f'history_dir="{os.fspath(history_dir)}" is not a folder')
+    return folder
 
 
 def _count(what: str, value: object, *, least: int) -> int | None:

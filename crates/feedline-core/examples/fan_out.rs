@@ -5,14 +5,12 @@
 //! ```
 
 use std::process::Command;
-use std::time::Duration;
 
 use feedline_core::batch::{Array, Batch, Leaf, Value};
-use feedline_core::consumer::{Config, Consumer, Mode};
+use feedline_core::consumer::{Config, Consumer};
 use feedline_core::schema::{ArrayKind, DType};
 use feedline_core::server::{Options, Server};
 use feedline_core::source::{Length, Source};
-use feedline_core::wire::JoinAt;
 use feedline_core::{Failure, Node, Structure};
 
 const SAMPLES: u64 = 650;
@@ -74,14 +72,7 @@ fn run_server() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn consume(batch_size: u64) -> Result<(), Box<dyn std::error::Error>> {
-    let config = Config {
-        name: "numbers".into(),
-        batch_size: Some(batch_size),
-        drop_last: false,
-        entry: JoinAt::EpochStart,
-        timeout: Duration::from_secs(10),
-        mode: Mode::Cow,
-    };
+    let config = Config { batch_size: Some(batch_size), ..Config::new("numbers") };
     let mut consumer = Consumer::attach(config, &mut || Ok(()))?;
     for epoch in 0..EPOCHS {
         let (mut expected, mut batches) = (0_u64, 0);

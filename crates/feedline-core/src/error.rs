@@ -78,6 +78,9 @@ pub enum Error {
     /// This consumer was cut off because it stood still.
     #[error("{0}")]
     Stalled(String),
+    /// Samples that a consumer asked for are no longer there.
+    #[error("{0}")]
+    Gone(String),
     /// A batch size that can't be.
     #[error("{0}")]
     BatchSize(String),

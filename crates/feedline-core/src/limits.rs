@@ -41,6 +41,11 @@ pub(crate) fn available_bytes() -> u64 {
     all / 8 * 7
 }
 
+/// What is left on the disk of a folder.
+pub(crate) fn disk_available(folder: &std::path::Path) -> u64 {
+    rustix::fs::statvfs(folder).map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
 fn meminfo_available() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?;

@@ -201,6 +201,25 @@ impl Schema {
         Ok(samples.unwrap_or(0))
     }
 
+    /// Whether batches of the two can follow each other.
+    pub(crate) fn goes_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Whole { .. }, Self::Whole { .. }) => true,
+            _ => self == other,
+        }
+    }
+
+    /// For a person.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Self::Whole { .. } => "whole batches".into(),
+            Self::Cut { structure, fields } => {
+                let fields = structure.paths().into_iter().zip(fields);
+                list(&fields.map(|(path, field)| format!("{path}: {}", field.describe())).collect::<Vec<_>>())
+            }
+        }
+    }
+
     /// Whether a peer's schema is consistent in itself.
     pub fn is_sound(&self) -> bool {
         match self {

@@ -17,6 +17,15 @@ pub struct Length {
     pub batch_size: Option<u64>,
 }
 
+/// A place in a feed that means the same to every server of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark {
+    /// Which epoch.
+    pub epoch: u64,
+    /// Which sample of it.
+    pub index: u64,
+}
+
 /// Epochs of batches.
 pub trait Source {
     /// Begins an epoch. Called again before the last one has ended if nobody needs the rest of that.
@@ -29,6 +38,20 @@ pub trait Source {
     fn is_exhausted(&self) -> bool {
         false
     }
+
+    /// Whether [`Self::mark`] should be called after each batch.
+    fn keeps_state(&self) -> bool {
+        false
+    }
+
+    /// After a batch was published: how far the source has come, and from where on somebody still needs what it yielded
+    /// (`None` if nobody is there). A source that can go on in another process keeps what it needs for that.
+    fn mark(&mut self, _head: Mark, _needed: Option<Mark>) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Nothing more will be asked of it.
+    fn finish(&mut self) {}
 
     /// How long an epoch is. Asked once, before the first batch.
     fn length(&self) -> Length {

@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use feedline_ring::log::Entry;
+use feedline_ring::log::{Entry, Place, Size};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -68,6 +68,13 @@ pub enum JoinAt {
     EpochStart,
     /// [`Entry::Newest`].
     Newest,
+    /// [`Entry::At`].
+    At {
+        /// Which epoch.
+        epoch: u64,
+        /// Which sample of it.
+        index: u64,
+    },
 }
 
 impl From<JoinAt> for Entry {
@@ -75,6 +82,7 @@ impl From<JoinAt> for Entry {
         match at {
             JoinAt::EpochStart => Self::EpochStart,
             JoinAt::Newest => Self::Newest,
+            JoinAt::At { epoch, index } => Self::At { epoch, index },
         }
     }
 }
@@ -86,12 +94,38 @@ pub struct RingInfo {
     pub generation: u32,
     /// How many samples fit.
     pub capacity: u64,
+    /// Of them, how far consumers may be apart; the rest is history.
+    pub window: u64,
     /// How long the lane for batches of variable length is, 0 without one.
     pub byte_lane: u64,
+    /// Of it, the window.
+    pub byte_window: u64,
+    /// Whether it is a file, not memory.
+    pub is_file: bool,
+    /// Whether samples may be overwritten before a slow consumer has read them.
+    pub skips: bool,
+    /// Whether the one epoch that is in it is read again and again.
+    pub replays: bool,
+    /// How often, or how many epochs there are.
+    pub epochs: Option<u64>,
     /// How many samples the source's first batch had.
     pub source_batch: u64,
     /// What is in it.
     pub schema: Schema,
+}
+
+impl RingInfo {
+    /// How much fits.
+    pub fn size(&self) -> Size {
+        let Self { capacity, window, byte_lane, byte_window, .. } = *self;
+        Size { capacity, window, byte_lane, byte_window }
+    }
+
+    /// The next ring, of another size.
+    pub(crate) fn resized(&self, size: Size) -> Self {
+        let Size { capacity, window, byte_lane, byte_window } = size;
+        Self { generation: self.generation + 1, capacity, window, byte_lane, byte_window, ..self.clone() }
+    }
 }
 
 /// From the server.
@@ -110,6 +144,17 @@ pub enum Reply {
         epoch: u64,
         /// Its first sample, or `None` if that epoch has not begun.
         sample: Option<u64>,
+        /// How many samples from there on it has had already.
+        had: u64,
+        /// Where that epoch began.
+        start: u64,
+    },
+    /// The place that it asked for is no longer there.
+    Gone {
+        /// Which join this answers.
+        number: u64,
+        /// The first sample of that epoch that still is, if any is.
+        until: Option<u64>,
     },
     /// The ring was replaced. With the new one.
     Ring(RingInfo),
@@ -131,6 +176,14 @@ pub enum Reply {
     },
     /// The answer to [`Request::Stats`].
     Stats(Box<ServerStats>),
+}
+
+impl Reply {
+    /// The answer to a join.
+    pub(crate) fn joined(number: u64, place: Place) -> Self {
+        let Place { epoch, sample, had, start } = place;
+        Self::Joined { number, epoch, sample, had, start }
+    }
 }
 
 /// What a peer did wrong.

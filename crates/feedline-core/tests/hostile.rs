@@ -7,7 +7,7 @@ use std::sync::Once;
 use std::time::Duration;
 
 use feedline_core::batch::{Array, Batch, Leaf, Value};
-use feedline_core::consumer::{Config, Consumer, Mode};
+use feedline_core::consumer::{Config, Consumer};
 use feedline_core::schema::{ArrayKind, DType};
 use feedline_core::server::{Options, Server};
 use feedline_core::source::Source;
@@ -55,14 +55,7 @@ fn beside_a_server(name: &str, disturb: impl FnOnce(&dyn Fn() -> UnixStream)) {
         let serving = scope.spawn(|| server.run(&mut Counter(0), &mut || Ok(())));
         let path = folder.join(format!("{name}.sock"));
         disturb(&|| UnixStream::connect(&path).unwrap());
-        let config = Config {
-            name: name.into(),
-            batch_size: Some(5),
-            drop_last: false,
-            entry: JoinAt::EpochStart,
-            timeout: Duration::from_secs(20),
-            mode: Mode::Cow,
-        };
+        let config = Config { batch_size: Some(5), ..Config::new(name) };
         let mut consumer = Consumer::attach(config, &mut || Ok(())).unwrap();
         let mut samples = 0;
         while let Some(batch) = consumer.next(&mut || Ok(())).unwrap() {

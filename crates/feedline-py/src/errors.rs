@@ -31,6 +31,7 @@ pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
         Error::Failed(failure) => return failed(py, failure),
         Error::Ended { .. } => "FeedEndedError",
         Error::Stalled(_) => "StalledError",
+        Error::Gone(_) => "SamplesGoneError",
         Error::BatchSize(_) => "BatchSizeError",
         Error::Memory(_) => "FeedMemoryError",
         Error::Interrupted => {

@@ -13,6 +13,7 @@ use feedline_core::Error;
 use feedline_core::batch::Received;
 use feedline_core::consumer::{Config, Consumer, ConsumerStats, EpochLength, Mode};
 use feedline_core::schema::{ArrayKind, Schema};
+use feedline_core::source::Mark;
 use feedline_core::wire::JoinAt;
 use feedline_ring::LeaseTable;
 use feedline_ring::fork::Origin;
@@ -44,6 +45,10 @@ struct State {
     stats: ConsumerStats,
     /// What consumers that are gone had counted.
     before: ConsumerStats,
+    /// The next sample of whoever asked last.
+    position: Mark,
+    /// Where the next iteration goes on, if it was told.
+    resume: Option<Mark>,
     /// How the feed ended, if it did; said again to whoever iterates again, unless there is a server again.
     end: Option<Error>,
     closed: bool,
@@ -63,6 +68,7 @@ impl FeedCore {
         if let Some(mut idle) = idle {
             match idle.check() {
                 Ok(()) => return Ok(idle),
+                Err(Error::ServerLost(_)) if !self.config.reconnect.is_zero() => return Ok(idle),
                 Err(error) => {
                     self.lock().end = Some(error.clone());
                     end = Some(error);
@@ -125,7 +131,9 @@ impl FeedCore {
 impl FeedCore {
     /// Attaches: waits for the feed and its first batch.
     #[new]
-    #[pyo3(signature = (name, *, batch_size, drop_last, join, timeout_secs, format, mode, allow_pickle))]
+    #[pyo3(signature = (
+        name, *, batch_size, drop_last, join, timeout_secs, format, mode, reconnect_secs, allow_pickle,
+    ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         py: Python<'_>,
@@ -136,6 +144,7 @@ impl FeedCore {
         timeout_secs: f64,
         format: Option<&str>,
         mode: &str,
+        reconnect_secs: f64,
         allow_pickle: bool,
     ) -> PyResult<Self> {
         let entry = match join {
@@ -151,10 +160,13 @@ impl FeedCore {
                 return Err(invalid(py, format!("mode={other:?} is not one of \"cow\", \"readonly\", \"copy\"")));
             }
         };
-        let timeout = Duration::try_from_secs_f64(timeout_secs)
-            .map_err(|_| invalid(py, format!("timeout_secs={timeout_secs} is not a time to wait")))?;
+        let secs = |what: &str, secs: f64| {
+            Duration::try_from_secs_f64(secs).map_err(|_| invalid(py, format!("{what}={secs} is not a time to wait")))
+        };
+        let timeout = secs("timeout_secs", timeout_secs)?;
+        let reconnect = secs("reconnect_secs", reconnect_secs)?;
         let format = Format::parse(format).map_err(|message| invalid(py, message))?;
-        let config = Config { name, batch_size, drop_last, entry, timeout, mode };
+        let config = Config { name, batch_size, drop_last, entry, timeout, mode, reconnect };
         let attached = py.detach(|| Consumer::attach(config.clone(), &mut check_signals));
         let consumer = attached.map_err(|error| to_python(py, &error))?;
         let yields_torch = match consumer.schema() {
@@ -167,6 +179,8 @@ impl FeedCore {
             leases: consumer.leases(),
             stats: consumer.stats(),
             before: ConsumerStats::default(),
+            position: consumer.position(),
+            resume: None,
             end: None,
             idle: Some(consumer),
             closed: false,
@@ -232,6 +246,18 @@ impl FeedCore {
         self.lock().stats.epoch
     }
 
+    /// The epoch and the number in it of the next sample.
+    fn position(&self) -> (u64, u64) {
+        let state = self.lock();
+        let Mark { epoch, index } = state.resume.unwrap_or(state.position);
+        (epoch, index)
+    }
+
+    /// Has the next iteration go on there.
+    fn resume_at(&self, epoch: u64, index: u64) {
+        self.lock().resume = Some(Mark { epoch, index });
+    }
+
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (stats, before, leases) = {
             let state = self.lock();
@@ -243,6 +269,7 @@ impl FeedCore {
         dict.set_item("epoch", stats.epoch)?;
         dict.set_item("samples", stats.samples + before.samples)?;
         dict.set_item("batches", stats.batches + before.batches)?;
+        dict.set_item("skipped", stats.skipped + before.skipped)?;
         dict.set_item("waited_secs", (stats.waited + before.waited).as_secs_f64())?;
         dict.set_item("mode", stats.mode)?;
         dict.set_item("leases", leases.live())?;
@@ -320,7 +347,11 @@ impl Batches {
                 if feed.lock().closed {
                     return Err(feed.closed_error());
                 }
-                inner.consumer = Some(feed.consumer()?);
+                let mut consumer = feed.consumer()?;
+                if let Some(mark) = feed.lock().resume.take() {
+                    consumer.resume_at(mark);
+                }
+                inner.consumer = Some(consumer);
             }
             let consumer = inner.consumer.as_mut().expect("set just above");
             let taken = consumer.next(&mut || feed.check());
@@ -328,6 +359,12 @@ impl Batches {
                 let mut state = feed.lock();
                 state.stats = consumer.stats();
                 state.length = consumer.epoch_length();
+                state.position = consumer.position();
+                // A server that came back brought another table.
+                if !Arc::ptr_eq(&state.leases, &consumer.leases()) {
+                    let old = std::mem::replace(&mut state.leases, consumer.leases());
+                    state.before.kept += old.kept();
+                }
             }
             match &taken {
                 Ok(Some(_)) => {}

@@ -1,10 +1,11 @@
 //! A server's side: a Python iterable as the source of a feed.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use feedline_core::batch::Batch;
-use feedline_core::server::{Options, RingSize, Server, ServerStats};
-use feedline_core::source::{Length, Source};
+use feedline_core::server::{History, Lag, Options, Policy, RingSize, Server, ServerStats};
+use feedline_core::source::{Length, Mark, Source};
 use feedline_core::{Failure, FailureKind, names};
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
@@ -42,7 +43,10 @@ pub fn feeds() -> Vec<(String, u32, String)> {
 impl ServerCore {
     /// Takes the name and listens.
     #[new]
-    #[pyo3(signature = (name, *, epochs, samples, wait_for, ring_bytes, ring_samples, stall_timeout_secs, linger_secs, whole_batches))]
+    #[pyo3(signature = (
+        name, *, epochs, samples, wait_for, ring_bytes, ring_samples, history_bytes, history_share, history_dir, replay, lag,
+        resume, stall_timeout_secs, linger_secs, whole_batches,
+    ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         py: Python<'_>,
@@ -52,6 +56,12 @@ impl ServerCore {
         wait_for: u32,
         ring_bytes: Option<u64>,
         ring_samples: Option<u64>,
+        history_bytes: Option<u64>,
+        history_share: Option<f64>,
+        history_dir: Option<PathBuf>,
+        replay: bool,
+        lag: &str,
+        resume: Option<(u64, u64)>,
         stall_timeout_secs: f64,
         linger_secs: Option<f64>,
         whole_batches: bool,
@@ -65,6 +75,21 @@ impl ServerCore {
             samples,
             wait_for,
             ring: ring_bytes.map(RingSize::Bytes).or(ring_samples.map(RingSize::Samples)),
+            history: match (history_bytes, history_share) {
+                (Some(bytes), _) => History::Bytes(bytes),
+                (None, Some(share)) => History::Share(share),
+                (None, None) => History::Default,
+            },
+            history_dir,
+            policy: Policy {
+                lag: match lag {
+                    "history" => Lag::History,
+                    "skip" => Lag::Skip,
+                    _ => Lag::Block,
+                },
+                replay,
+            },
+            resume: resume.map(|(epoch, index)| Mark { epoch, index }),
             stall_timeout: secs("stall_timeout_secs", stall_timeout_secs)?,
             linger: linger_secs.map(|value| secs("linger_secs", value)).transpose()?,
             whole_batches,
@@ -75,14 +100,16 @@ impl ServerCore {
 
     /// Serves `loader` on this thread until it is done or stopped; raises what it raised.
     ///
-    /// `begin(epoch)` is called before each epoch.
-    #[pyo3(signature = (loader, begin, *, samples, batches, batch_size, allow_pickle))]
+    /// `begin(epoch)` is called before each epoch, and `mark`, if there is one, after each batch: with the epoch and the number
+    /// of its samples published so far, and the same of the oldest that somebody needs, or None.
+    #[pyo3(signature = (loader, begin, mark, *, samples, batches, batch_size, allow_pickle))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn run(
         &self,
         py: Python<'_>,
         loader: Py<PyAny>,
         begin: Py<PyAny>,
+        mark: Option<Py<PyAny>>,
         samples: Option<u64>,
         batches: Option<u64>,
         batch_size: Option<u64>,
@@ -92,6 +119,7 @@ impl ServerCore {
         let mut source = PySource {
             loader,
             begin,
+            mark,
             length,
             allow_pickle,
             batches: None,
@@ -155,6 +183,9 @@ fn to_dict<'py>(py: Python<'py>, stats: &ServerStats) -> PyResult<Bound<'py, PyD
     dict.set_item("bytes", stats.bytes)?;
     dict.set_item("ring_bytes", stats.ring_bytes)?;
     dict.set_item("ring_samples", stats.ring_samples)?;
+    dict.set_item("history_bytes", stats.history_bytes)?;
+    dict.set_item("history_samples", stats.history_samples)?;
+    dict.set_item("oldest", stats.oldest)?;
     dict.set_item("generation", stats.generation)?;
     dict.set_item("samples_per_epoch", stats.samples_per_epoch)?;
     dict.set_item("wait_secs", stats.wait_secs)?;
@@ -170,6 +201,7 @@ fn to_dict<'py>(py: Python<'py>, stats: &ServerStats) -> PyResult<Bound<'py, PyD
         entry.set_item("mode", &consumer.mode)?;
         entry.set_item("leases", consumer.leases)?;
         entry.set_item("batches", consumer.batches)?;
+        entry.set_item("skipped", consumer.skipped)?;
         entry.set_item("waited_secs", consumer.waited_secs)?;
         consumers.append(entry)?;
     }
@@ -181,6 +213,7 @@ fn to_dict<'py>(py: Python<'py>, stats: &ServerStats) -> PyResult<Bound<'py, PyD
 struct PySource {
     loader: Py<PyAny>,
     begin: Py<PyAny>,
+    mark: Option<Py<PyAny>>,
     length: Length,
     allow_pickle: bool,
     batches: Option<Py<PyIterator>>,
@@ -272,6 +305,34 @@ impl Source for PySource {
 
     fn is_exhausted(&self) -> bool {
         self.is_exhausted
+    }
+
+    fn keeps_state(&self) -> bool {
+        self.mark.is_some()
+    }
+
+    fn mark(&mut self, head: Mark, needed: Option<Mark>) -> Result<(), Failure> {
+        Python::attach(|py| {
+            let Some(mark) = &self.mark else { return Ok(()) };
+            let plain = |Mark { epoch, index }| (epoch, index);
+            match mark.bind(py).call1((plain(head), needed.map(plain))) {
+                Ok(_) => Ok(()),
+                Err(error) => Err(self.fail(py, error)),
+            }
+        })
+    }
+
+    fn finish(&mut self) {
+        Python::attach(|py| {
+            self.end_workers(py);
+            // Persistent workers stay with the loader otherwise.
+            if let Ok(Some(kept)) = self.loader.bind(py).getattr_opt("_iterator")
+                && let Ok(Some(shut_down)) = kept.getattr_opt("_shutdown_workers")
+            {
+                let _ = shut_down.call0();
+                let _ = self.loader.bind(py).setattr("_iterator", py.None());
+            }
+        });
     }
 
     fn length(&self) -> Length {

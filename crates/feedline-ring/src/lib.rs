@@ -52,7 +52,7 @@ pub use self::{
     layout::{Lane, Layout, page_size},
     lease::{Lease, LeaseTable},
     mapping::{Access, Mapping},
-    memfd::Memfd,
+    memfd::{Backing, Memfd},
     page::{CursorHandle, HeadReader, HeadWriter, Waited},
     private::PrivatePages,
     window::Window,

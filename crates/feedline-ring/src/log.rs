@@ -1,13 +1,17 @@
 //! The server's side of the arithmetic: what may be overwritten, and where a newcomer begins. Pure numbers.
 //!
 //! ```text
-//!      oldest            floor                 head      claimed
-//!        │ still intact    │ somebody needs it   │ being   │
-//!  ──────┴─────────────────┴─────────────────────┴─────────┴────▶ sample index
-//!        └──────────────── at most `capacity` ─────────────┘
+//!      oldest                    floor                 head      claimed
+//!        │ history: still intact   │ somebody needs it   │ being   │
+//!  ──────┴─────────────────────────┴─────────────────────┴─────────┴────▶ sample index
+//!                                  └────── at most `window` ───────┘
+//!        └────────────────────── at most `capacity` ───────────────┘
 //! ```
 //!
-//! Invariant: no claim passes `floor + capacity`, so nothing that a cursor still needs is ever overwritten.
+//! The window is what the user calls the ring, the rest of the capacity is the history. Who reads from the history (a late
+//! joiner; anybody, under [`Lag::History`]) is bounded by the capacity, the others by the window.
+//!
+//! Invariant: nothing that a cursor still needs is ever overwritten, unless the policy is [`Lag::Skip`].
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,6 +23,63 @@ pub const EPOCHS_AHEAD: u64 = 64;
 /// Batches of variable length begin at multiples of this, so that tensors in them are aligned.
 pub const ALIGN_BYTES: u64 = 64;
 
+/// Who waits for whom.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lag {
+    /// The fastest waits for the slowest once the window is full.
+    #[default]
+    Block,
+    /// The fastest waits once the whole capacity is full.
+    History,
+    /// The log waits for the fastest only.
+    Skip,
+}
+
+/// What the log does with its samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// Who waits for whom.
+    pub lag: Lag,
+    /// Nothing is ever overwritten: one epoch, for everybody, again and again.
+    pub replay: bool,
+}
+
+/// How much fits. In samples, and, where they are of variable length, in bytes too (0 otherwise).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    /// In all.
+    pub capacity: u64,
+    /// Of it, the part that bounds how far consumers may be apart.
+    pub window: u64,
+    /// The byte lane.
+    pub byte_lane: u64,
+    /// Of it, the window.
+    pub byte_window: u64,
+}
+
+impl Size {
+    /// The same history behind a window of at least this.
+    pub fn widened(self, window: u64, byte_window: u64) -> Self {
+        let (more, more_bytes) = (window.saturating_sub(self.window), byte_window.saturating_sub(self.byte_window));
+        Self {
+            capacity: self.capacity.saturating_add(more),
+            window: self.window + more,
+            byte_lane: self.byte_lane.saturating_add(more_bytes),
+            byte_window: self.byte_window + more_bytes,
+        }
+    }
+
+    /// The same window with a history of at least this behind it.
+    pub fn deepened(self, history: u64, history_bytes: u64) -> Self {
+        let deep = |window: u64, history: u64| window.saturating_add(history);
+        Self {
+            capacity: self.capacity.max(deep(self.window, history)),
+            byte_lane: self.byte_lane.max(if self.byte_lane > 0 { deep(self.byte_window, history_bytes) } else { 0 }),
+            ..self
+        }
+    }
+}
+
 /// Where a newcomer begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
@@ -26,6 +87,13 @@ pub enum Entry {
     EpochStart,
     /// From the newest sample.
     Newest,
+    /// From this sample of this epoch.
+    At {
+        /// Which epoch.
+        epoch: u64,
+        /// Which sample of it.
+        index: u64,
+    },
 }
 
 /// A newcomer's place in the log.
@@ -35,16 +103,31 @@ pub struct Place {
     pub epoch: u64,
     /// Its first sample, or `None` if that epoch has not begun.
     pub sample: Option<u64>,
+    /// How many samples from there on it has had already.
+    pub had: u64,
+    /// Where the epoch began, if it has.
+    pub start: u64,
+}
+
+/// What a newcomer asked for is no longer there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone {
+    /// The first sample of that epoch that still is, if any is.
+    pub until: Option<u64>,
 }
 
 /// The state of one log.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Log {
-    capacity: u64,
+    policy: Policy,
+    size: Size,
     head: u64,
     claimed: u64,
     oldest: u64,
-    starts: VecDeque<u64>,
+    /// The first sample of all.
+    first: u64,
+    /// Where each epoch from `first_epoch` on began; `None` for one that was abandoned.
+    starts: VecDeque<Option<u64>>,
     first_epoch: u64,
     writing: bool,
     cursors: BTreeMap<u64, Cursor>,
@@ -56,44 +139,61 @@ pub struct Log {
 struct Cursor {
     epoch: u64,
     released: Option<u64>,
+    /// It joined in the history and has not caught up yet.
+    is_behind: bool,
+    /// It asked for this very place.
+    is_resumed: bool,
 }
 
 /// Byte positions of samples of variable length.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ByteLane {
-    len_bytes: u64,
     head_bytes: u64,
     /// Where each sample from `oldest` on begins.
     starts: VecDeque<u64>,
 }
 
+/// How far apart the head and a cursor may be.
+#[derive(Clone, Copy)]
+struct Reach {
+    samples: u64,
+    bytes: u64,
+}
+
 impl Log {
-    /// A log whose samples all have the same size.
-    pub fn new(capacity: u64) -> Self {
-        Self {
-            capacity,
-            head: 0,
-            claimed: 0,
-            oldest: 0,
-            starts: VecDeque::new(),
-            first_epoch: 0,
-            writing: false,
-            cursors: BTreeMap::new(),
-            last_running: 0,
-            bytes: None,
-        }
+    /// An empty log without room.
+    pub fn new(policy: Policy) -> Self {
+        Self { policy, ..Self::default() }
     }
 
-    /// Gives a log that is still empty its capacity, and a lane of this length if its samples are of variable length.
-    pub fn shape(&mut self, capacity: u64, byte_lane: Option<u64>) {
+    /// Goes on in the middle of an epoch: a log of an earlier process had come this far.
+    pub fn resume(&mut self, epoch: u64, index: u64) {
         debug_assert_eq!(self.head, 0);
-        self.capacity = capacity;
-        self.bytes = byte_lane.map(|len_bytes| ByteLane { len_bytes, head_bytes: 0, starts: VecDeque::new() });
+        (self.head, self.claimed, self.oldest, self.first) = (index, index, index, index);
+        (self.first_epoch, self.last_running) = (epoch, epoch);
     }
 
-    /// How many samples fit.
-    pub fn capacity(&self) -> u64 {
-        self.capacity
+    /// Gives a log that has nothing in it yet its size.
+    pub fn shape(&mut self, size: Size) {
+        debug_assert_eq!(self.head, self.oldest);
+        self.size = size;
+        self.bytes = (size.byte_lane > 0).then(ByteLane::default);
+    }
+
+    /// Makes room: the ring was replaced by a larger one that holds all intact samples.
+    pub fn grow(&mut self, size: Size) {
+        debug_assert!(size.capacity >= self.size.capacity && size.byte_lane >= self.size.byte_lane);
+        self.size = size;
+    }
+
+    /// What it does with its samples.
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// How much fits.
+    pub fn size(&self) -> Size {
+        self.size
     }
 
     /// One past the newest published sample.
@@ -108,8 +208,12 @@ impl Log {
 
     /// The epoch that is being written, or will be next if none is.
     pub fn epoch(&self) -> u64 {
-        let begun = self.first_epoch + self.starts.len() as u64;
+        let begun = self.begun();
         if self.writing { begun - 1 } else { begun }
+    }
+
+    fn begun(&self) -> u64 {
+        self.first_epoch + self.starts.len() as u64
     }
 
     /// Where sample `sample`, still intact, begins in the byte lane.
@@ -124,93 +228,145 @@ impl Log {
         Some((*lane.starts.front()?, lane.head_bytes))
     }
 
+    /// The epoch that the log must not run too far ahead of.
+    fn slowest_epoch(&self) -> u64 {
+        let epochs = self.cursors.values().map(|cursor| cursor.epoch);
+        let slowest = if self.policy.lag == Lag::Skip { epochs.max() } else { epochs.min() };
+        slowest.unwrap_or(self.last_running)
+    }
+
     /// Whether the next epoch may begin. The table of ends must keep those from the one before the slowest consumer's to
     /// the one after the new.
     pub fn can_begin_epoch(&self) -> bool {
-        let slowest = self.cursors.values().map(|cursor| cursor.epoch).min().unwrap_or(self.last_running);
-        self.epoch() < slowest + EPOCHS_AHEAD - 2
+        self.epoch() < self.slowest_epoch() + EPOCHS_AHEAD - 2
     }
 
-    /// Begins an epoch at the head; whoever waited for it stands there now.
-    pub fn begin_epoch(&mut self) {
-        debug_assert!(!self.writing);
+    /// If everybody waits for a later epoch than the next: goes there. True if it did.
+    pub fn jump(&mut self) -> bool {
+        let epochs = self.cursors.values().map(|cursor| cursor.epoch);
+        let Some(wanted) = epochs.min().filter(|&epoch| epoch > self.begun()) else { return false };
+        if self.writing || self.cursors.values().any(|cursor| cursor.released.is_some()) {
+            return false;
+        }
+        self.starts.clear();
+        self.first_epoch = wanted;
+        true
+    }
+
+    /// Begins an epoch at the head; whoever waited for it stands there now. `had` samples of it came before this log.
+    pub fn begin_epoch(&mut self, had: u64) {
+        debug_assert!(!self.writing && had <= self.head);
         let epoch = self.epoch();
-        self.starts.push_back(self.head);
+        let start = self.head - had;
+        self.starts.push_back(Some(start));
         self.writing = true;
         for cursor in self.cursors.values_mut() {
             if cursor.released.is_none() && cursor.epoch <= epoch {
                 cursor.released = Some(self.head);
             }
         }
-        let needed = self.cursors.values().map(|cursor| cursor.epoch).min().unwrap_or(self.last_running);
-        while self.first_epoch < needed.min(epoch) {
+        let needed = self.slowest_epoch().min(epoch);
+        // Of an epoch that nobody reads any more, samples may still be there for somebody who comes back.
+        while self.first_epoch < needed
+            && (self.starts[1].is_some_and(|next| next <= self.oldest) || self.first_epoch + EPOCHS_AHEAD - 2 < epoch)
+        {
             self.starts.pop_front();
             self.first_epoch += 1;
         }
     }
 
     /// Ends the epoch that is being written.
-    pub fn end_epoch(&mut self) {
+    pub fn end_epoch(&mut self, is_complete: bool) {
         debug_assert!(self.writing);
         self.writing = false;
-    }
-
-    /// Everything from here on is needed by somebody; `None` when nobody is there and nothing more should be written.
-    fn floor(&self) -> Option<u64> {
-        if self.cursors.is_empty() {
-            return match self.start_of(self.last_running) {
-                Some(start) if start >= self.oldest => Some(start),
-                Some(_) => None,
-                None => Some(self.head),
-            };
+        if let Some(last) = self.starts.back_mut()
+            && !is_complete
+        {
+            *last = None;
         }
-        let reading = self.cursors.values().filter_map(|cursor| cursor.released).min();
-        Some(reading.unwrap_or(self.head))
     }
 
-    /// How far somebody must release before `need` more samples, in `need_bytes` of the byte lane, can be claimed.
-    ///
-    /// `None` when no release would help: nobody is there.
-    pub fn wanted(&self, need: u64, need_bytes: u64) -> Option<u64> {
-        self.floor()?;
-        let by_count = (self.head + need).saturating_sub(self.capacity);
+    /// What bounds one that reads from the history.
+    fn whole(&self) -> Reach {
+        Reach { samples: self.size.capacity, bytes: self.size.byte_lane }
+    }
+
+    fn ring(&self) -> Reach {
+        Reach { samples: self.size.window, bytes: self.size.byte_window }
+    }
+
+    /// What bounds the others.
+    fn window(&self) -> Reach {
+        if self.policy.lag == Lag::History { self.whole() } else { self.ring() }
+    }
+
+    /// How far one must have released before `need` more samples, in `need_bytes` of the byte lane, can be claimed.
+    fn wanted_of(&self, reach: Reach, need: u64, need_bytes: u64) -> u64 {
+        let by_count = (self.head + need).saturating_sub(reach.samples);
         let by_bytes = self.bytes.as_ref().map_or(0, |lane| {
-            let first_byte = (lane.next_start() + need_bytes).saturating_sub(lane.len_bytes);
-            let gone = lane.starts.iter().take_while(|&&start| start < first_byte).count() as u64;
+            let first_byte = (lane.next_start() + need_bytes).saturating_sub(reach.bytes);
+            let gone = lane.starts.partition_point(|&start| start < first_byte) as u64;
             if first_byte > 0 && gone == lane.starts.len() as u64 { self.head } else { self.oldest + gone }
         });
-        Some(by_count.max(by_bytes))
+        by_count.max(by_bytes)
+    }
+
+    /// Those who must release something before `need` more samples can be claimed: the oldest sample that each needs, and
+    /// the one that it must come to.
+    pub fn in_the_way(&self, need: u64, need_bytes: u64) -> Vec<InTheWay> {
+        if self.policy.replay {
+            return Vec::new();
+        }
+        let near = self.wanted_of(self.window(), need, need_bytes);
+        let far = self.wanted_of(self.whole(), need, need_bytes);
+        let blocked = self.cursors.iter().filter_map(|(&id, cursor)| {
+            let (released, wanted) = (cursor.released?, if cursor.is_behind { far } else { near });
+            (released < wanted).then_some(InTheWay { id, released, wanted })
+        });
+        let blocked: Vec<InTheWay> = blocked.collect();
+        let reading = self.cursors.values().filter(|cursor| cursor.released.is_some()).count();
+        if self.policy.lag == Lag::Skip && blocked.len() < reading { Vec::new() } else { blocked }
+    }
+
+    /// With nobody there: whether more would be of use to whoever comes, and fits the window.
+    fn is_of_use(&self, need: u64, need_bytes: u64) -> bool {
+        let floor = match self.start_of(self.last_running) {
+            _ if self.policy.replay => 0,
+            Some(start) if start >= self.oldest => start,
+            // Whoever comes back has had what an earlier process produced of this epoch.
+            Some(_) if self.oldest == self.first => self.first,
+            _ => return false,
+        };
+        floor >= self.wanted_of(self.ring(), need, need_bytes)
     }
 
     /// Claims the next `need` samples for writing; returns the byte position in the byte lane (0 without one).
     pub fn claim(&mut self, need: u64, need_bytes: u64) -> Option<u64> {
         debug_assert_eq!(self.head, self.claimed);
-        let floor = self.floor()?;
-        if floor < self.wanted(need, need_bytes)? {
+        let is_free = if self.cursors.is_empty() {
+            self.is_of_use(need, need_bytes)
+        } else {
+            self.in_the_way(need, need_bytes).is_empty()
+        };
+        if !is_free {
             return None;
         }
+        let oldest = self.wanted_of(self.whole(), need, need_bytes);
+        debug_assert!(!self.policy.replay || oldest == 0, "a log that keeps everything grows before it is full");
         self.claimed = self.head + need;
-        self.forget_before(self.claimed.saturating_sub(self.capacity));
+        self.forget_before(oldest);
         let Some(lane) = &mut self.bytes else { return Some(0) };
         let start = lane.next_start();
-        let first_byte = (start + need_bytes).saturating_sub(lane.len_bytes);
         lane.head_bytes = start + need_bytes;
-        let gone = lane.starts.iter().take_while(|&&byte| byte < first_byte).count() as u64;
-        let oldest = self.oldest + gone;
-        self.forget_before(oldest);
-        if let Some(lane) = &mut self.bytes {
-            lane.starts.push_back(start);
-        }
+        lane.starts.push_back(start);
         Some(start)
     }
 
     fn forget_before(&mut self, sample: u64) {
-        while self.oldest < sample {
-            self.oldest += 1;
-            match &mut self.bytes {
-                Some(lane) => drop(lane.starts.pop_front()),
-                None => self.oldest = sample,
-            }
+        let gone = sample.saturating_sub(self.oldest);
+        self.oldest += gone;
+        if let Some(lane) = &mut self.bytes {
+            lane.starts.drain(..lane.starts.len().min(gone as usize));
         }
     }
 
@@ -219,48 +375,65 @@ impl Log {
         self.head = self.claimed;
     }
 
-    /// Makes room: the ring was replaced by a larger one that holds all intact samples.
-    pub fn grow(&mut self, capacity: u64, len_bytes: u64) {
-        debug_assert!(capacity >= self.capacity);
-        self.capacity = capacity;
-        if let Some(lane) = &mut self.bytes {
-            debug_assert!(len_bytes >= lane.len_bytes);
-            lane.len_bytes = len_bytes;
-        }
-    }
-
     fn start_of(&self, epoch: u64) -> Option<u64> {
         let index = epoch.checked_sub(self.first_epoch)?;
-        self.starts.get(usize::try_from(index).ok()?).copied()
+        *self.starts.get(usize::try_from(index).ok()?)?
     }
 
     /// Registers a consumer and finds its place, in one step: from here on nothing that it needs is overwritten.
-    pub fn join(&mut self, id: u64, entry: Entry) -> Place {
+    pub fn join(&mut self, id: u64, entry: Entry) -> Result<Place, Gone> {
         let place = match entry {
-            Entry::Newest if self.writing => Place { epoch: self.epoch(), sample: Some(self.head) },
-            Entry::Newest => Place { epoch: self.epoch(), sample: None },
+            Entry::Newest if self.writing => self.place(self.epoch(), Some(self.head)),
+            Entry::Newest | Entry::EpochStart if self.policy.replay => self.place(0, self.start_of(0)),
+            Entry::Newest => self.place(self.epoch(), None),
             Entry::EpochStart => self.epoch_start(),
+            Entry::At { epoch, index } => self.place_at(epoch, index)?,
         };
-        self.cursors.insert(id, Cursor { epoch: place.epoch, released: place.sample });
-        place
+        let is_behind = place.sample.is_some_and(|sample| !self.is_in_window(sample));
+        let is_resumed = matches!(entry, Entry::At { .. });
+        self.cursors.insert(id, Cursor { epoch: place.epoch, released: place.sample, is_behind, is_resumed });
+        Ok(place)
+    }
+
+    fn place(&self, epoch: u64, sample: Option<u64>) -> Place {
+        Place { epoch, sample, had: 0, start: self.start_of(epoch).unwrap_or(self.head) }
     }
 
     fn epoch_start(&self) -> Place {
         let running = self.cursors.values().map(|cursor| cursor.epoch).max().unwrap_or(self.last_running);
-        let begun = self.first_epoch + self.starts.len() as u64;
-        let intact = (running..begun)
-            .filter_map(|epoch| self.start_of(epoch).map(|start| (epoch, start)))
-            .find(|&(_, start)| start >= self.oldest);
+        let begun = self.begun();
+        let intact = (running..begun).find(|&epoch| self.start_of(epoch).is_some_and(|start| start >= self.oldest));
         match intact {
-            Some((epoch, start)) => Place { epoch, sample: Some(start) },
-            None => Place { epoch: begun.max(running), sample: None },
+            Some(epoch) => self.place(epoch, self.start_of(epoch)),
+            None => self.place(begun.max(running), None),
         }
+    }
+
+    fn place_at(&self, epoch: u64, index: u64) -> Result<Place, Gone> {
+        let epoch = if self.policy.replay { 0 } else { epoch };
+        if epoch >= self.begun() {
+            return Ok(Place { had: index, ..self.place(epoch, None) });
+        }
+        let Some(start) = self.start_of(epoch) else { return Err(Gone { until: None }) };
+        let end = self.start_of(epoch + 1).unwrap_or(self.head);
+        let sample = start.saturating_add(index);
+        let first = sample.min(end);
+        if first < self.oldest {
+            return Err(Gone { until: (self.oldest < end).then(|| self.oldest - start) });
+        }
+        Ok(Place { had: sample - first, ..self.place(epoch, Some(first)) })
+    }
+
+    /// Whether a cursor here may be bounded by the window from now on.
+    fn is_in_window(&self, sample: u64) -> bool {
+        sample >= self.wanted_of(self.window(), 0, 0)
     }
 
     /// Forgets a consumer, and with it what only it needed.
     pub fn leave(&mut self, id: u64) {
         if let Some(cursor) = self.cursors.remove(&id)
             && self.cursors.is_empty()
+            && cursor.epoch <= self.begun()
         {
             self.last_running = cursor.epoch;
         }
@@ -268,42 +441,65 @@ impl Log {
 
     /// Takes over what a consumer reports. It can't go back, nor past what was published.
     pub fn advance(&mut self, id: u64, epoch: u64, released: u64) {
-        let newest_epoch = self.first_epoch + self.starts.len() as u64;
+        let newest_epoch = if self.policy.replay { u64::MAX } else { self.begun() };
+        let head = self.head;
         if let Some(cursor) = self.cursors.get_mut(&id)
             && let Some(current) = cursor.released
         {
-            cursor.released = Some(released.clamp(current, self.head.max(current)));
+            let released = released.clamp(current, head.max(current));
+            cursor.released = Some(released);
             cursor.epoch = epoch.clamp(cursor.epoch, newest_epoch.max(cursor.epoch));
+            if cursor.is_behind && self.is_in_window(released) {
+                self.cursors.entry(id).and_modify(|cursor| cursor.is_behind = false);
+            }
         }
     }
 
-    /// Whether the epoch that is being written is of use to nobody: all who are here wait for the next.
+    /// Whether the epoch that is being written is of use to nobody: all who are here wait for a later one.
     pub fn is_abandoned(&self) -> bool {
         self.writing
             && !self.cursors.is_empty()
-            && self.cursors.values().all(|cursor| cursor.epoch > self.epoch())
-            && self.cursors.values().all(|cursor| cursor.released.is_none())
+            && self.cursors.values().all(|cursor| cursor.epoch > self.epoch() && cursor.released.is_none())
     }
 
-    /// Those who need samples before `wanted`, and the oldest that each needs.
-    pub fn in_the_way_of(&self, wanted: u64) -> Vec<(u64, u64)> {
-        self.reading().filter(|&(_, released)| released < wanted).collect()
+    /// Whether somebody of those who wait for an epoch asked for a place in it: others of its kind may be on their way.
+    pub fn is_wanted_by_number(&self) -> bool {
+        self.cursors.values().any(|cursor| cursor.is_resumed && cursor.released.is_none())
     }
 
     /// Those for whose sake the next epoch may not begin, and the oldest sample that each needs.
     pub fn epochs_behind(&self) -> Vec<(u64, u64)> {
         let limit = (self.epoch() + 3).saturating_sub(EPOCHS_AHEAD);
-        self.reading().filter(|(id, _)| self.cursors[id].epoch < limit).collect()
-    }
-
-    fn reading(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.cursors.iter().filter_map(|(&id, cursor)| Some((id, cursor.released?)))
+        let reading = self.cursors.iter().filter(|(_, cursor)| cursor.epoch < limit);
+        reading.filter_map(|(&id, cursor)| Some((id, cursor.released?))).collect()
     }
 
     /// A consumer's epoch and the oldest sample that it needs (`None` while it waits for its epoch).
     pub fn cursor(&self, id: u64) -> Option<(u64, Option<u64>)> {
         self.cursors.get(&id).map(|cursor| (cursor.epoch, cursor.released))
     }
+
+    /// The oldest sample that anybody needs, in the epoch that is being written or an earlier one.
+    pub fn floor(&self) -> Option<u64> {
+        self.cursors.values().map(|cursor| cursor.released.unwrap_or(self.head)).min()
+    }
+
+    /// Which epoch a sample belongs to, and its number there.
+    pub fn locate(&self, sample: u64) -> Option<(u64, u64)> {
+        let index = self.starts.iter().rposition(|start| start.is_some_and(|start| start <= sample))?;
+        Some((self.first_epoch + index as u64, sample - self.starts[index]?))
+    }
+}
+
+/// One whose samples would be overwritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InTheWay {
+    /// Who.
+    pub id: u64,
+    /// The oldest sample that it needs.
+    pub released: u64,
+    /// The one that it must come to.
+    pub wanted: u64,
 }
 
 impl ByteLane {
@@ -321,33 +517,43 @@ mod tests {
     enum Step {
         Append(u64, u64),
         EndEpoch,
-        Join(u64, bool),
+        Join(u64, Entry),
         Leave(u64),
         Read(u64, u64),
+    }
+
+    fn entry() -> impl Strategy<Value = Entry> {
+        let at = (0_u64..4, 0_u64..60).prop_map(|(epoch, index)| Entry::At { epoch, index });
+        prop_oneof![Just(Entry::EpochStart), Just(Entry::Newest), at]
     }
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
             4 => (1_u64..9, 1_u64..900).prop_map(|(samples, bytes)| Step::Append(samples, bytes)),
             1 => Just(Step::EndEpoch),
-            1 => (0_u64..4, any::<bool>()).prop_map(|(id, now)| Step::Join(id, now)),
+            1 => (0_u64..4, entry()).prop_map(|(id, entry)| Step::Join(id, entry)),
             1 => (0_u64..4).prop_map(Step::Leave),
             4 => (0_u64..4, 1_u64..9).prop_map(|(id, samples)| Step::Read(id, samples)),
         ]
     }
 
     /// Runs the log against a ring that remembers which sample each slot and byte holds.
-    fn run(mut log: Log, whole: bool, steps: Vec<Step>) -> Result<(), TestCaseError> {
-        let lane_bytes = 1 << 12;
-        let mut slots = vec![u64::MAX; log.capacity() as usize];
+    fn run(policy: Policy, size: Size, steps: Vec<Step>) -> Result<(), TestCaseError> {
+        let whole = size.byte_lane > 0;
+        let lane_bytes = size.byte_lane as usize;
+        let mut log = Log::new(policy);
+        log.shape(size);
+        let mut slots = vec![u64::MAX; size.capacity as usize];
         let mut bytes = vec![u64::MAX; lane_bytes];
         let mut readers: BTreeMap<u64, Option<u64>> = BTreeMap::new();
-        log.begin_epoch();
+        log.begin_epoch(0);
         for step in steps {
             match step {
                 Step::Append(samples, len) => {
                     let (need, need_bytes) = if whole { (1, len) } else { (samples, 0) };
-                    let Some(start) = log.claim(need, need_bytes) else { continue };
+                    let fastest = readers.values().flatten().max().copied();
+                    let is_full = policy.replay && log.head() + need > size.capacity;
+                    let Some(start) = (if is_full { None } else { log.claim(need, need_bytes) }) else { continue };
                     for sample in log.head()..log.head() + need {
                         let capacity = slots.len() as u64;
                         slots[(sample % capacity) as usize] = sample;
@@ -356,26 +562,31 @@ mod tests {
                         }
                     }
                     log.publish();
+                    if let Some(fastest) = fastest.filter(|_| policy.lag != Lag::History && !policy.replay) {
+                        prop_assert!(fastest + size.capacity >= log.head());
+                    }
                     if whole {
                         prop_assert_eq!(log.byte_start(log.head() - 1), Some(start));
                         prop_assert_eq!(start % ALIGN_BYTES, 0);
                     }
                 }
                 Step::EndEpoch => {
-                    if !log.can_begin_epoch() {
+                    if policy.replay || !log.can_begin_epoch() {
                         continue;
                     }
-                    log.end_epoch();
-                    log.begin_epoch();
+                    log.end_epoch(true);
+                    log.begin_epoch(0);
                     for (&id, at) in &mut readers {
                         *at = at.or(log.cursor(id).and_then(|(_, released)| released));
                     }
                 }
-                Step::Join(id, now) => {
+                Step::Join(id, entry) => {
                     log.leave(id);
-                    let place = log.join(id, if now { Entry::Newest } else { Entry::EpochStart });
-                    prop_assert!(place.sample.is_none_or(|sample| sample >= log.oldest() && sample <= log.head()));
-                    readers.insert(id, place.sample);
+                    readers.remove(&id);
+                    if let Ok(place) = log.join(id, entry) {
+                        prop_assert!(place.sample.is_none_or(|sample| sample >= log.oldest() && sample <= log.head()));
+                        readers.insert(id, place.sample);
+                    }
                 }
                 Step::Leave(id) => {
                     log.leave(id);
@@ -389,7 +600,8 @@ mod tests {
                 }
             }
             for at in readers.values().flatten() {
-                for sample in *at..log.head() {
+                let at = if policy.lag == Lag::Skip { (*at).max(log.oldest()) } else { *at };
+                for sample in at..log.head() {
                     prop_assert_eq!(slots[sample as usize % slots.len()], sample);
                     if whole {
                         prop_assert_eq!(bytes[log.byte_start(sample).unwrap() as usize % lane_bytes], sample);
@@ -400,66 +612,162 @@ mod tests {
         Ok(())
     }
 
+    fn policy() -> impl Strategy<Value = Policy> {
+        let lag = prop_oneof![Just(Lag::Block), Just(Lag::History), Just(Lag::Skip)];
+        (lag, prop::bool::weighted(0.2)).prop_map(|(lag, replay)| Policy { lag, replay })
+    }
+
     proptest! {
         #[test]
-        fn nothing_needed_is_overwritten(steps in prop::collection::vec(step(), 1..300), capacity in 9_u64..40) {
-            run(Log::new(capacity), false, steps)?;
+        fn nothing_needed_is_overwritten(
+            policy in policy(), steps in prop::collection::vec(step(), 1..300), window in 9_u64..40, history in 0_u64..40,
+        ) {
+            run(policy, Size { capacity: window + history, window, ..Size::default() }, steps)?;
         }
 
         #[test]
-        fn nothing_needed_is_overwritten_in_bytes(steps in prop::collection::vec(step(), 1..300), capacity in 9_u64..40) {
-            let mut log = Log::new(0);
-            log.shape(capacity, Some(1 << 12));
-            run(log, true, steps)?;
+        fn nothing_needed_is_overwritten_in_bytes(
+            lag in policy(), steps in prop::collection::vec(step(), 1..300), window in 9_u64..40, history in 0_u64..40,
+            byte_window in (2_u64 << 10)..(4 << 10),
+        ) {
+            let policy = Policy { replay: false, ..lag };
+            run(policy, Size { capacity: window + history, window, byte_lane: 4 << 10, byte_window }, steps)?;
         }
+    }
+
+    fn log(lag: Lag, window: u64, history: u64) -> Log {
+        let mut log = Log::new(Policy { lag, replay: false });
+        log.shape(Size { capacity: window + history, window, ..Size::default() });
+        log.begin_epoch(0);
+        log
+    }
+
+    /// Appends one by one, as far as it goes.
+    fn fill(log: &mut Log) -> u64 {
+        while log.claim(1, 0).is_some() {
+            log.publish();
+        }
+        log.head()
     }
 
     #[test]
     fn a_newcomer_gets_the_running_epoch_while_its_start_is_intact() {
-        let mut log = Log::new(10);
-        log.begin_epoch();
-        assert_eq!(log.join(1, Entry::EpochStart), Place { epoch: 0, sample: Some(0) });
-        assert!(log.claim(10, 0).is_some());
-        log.publish();
-        assert_eq!(log.join(2, Entry::EpochStart), Place { epoch: 0, sample: Some(0) });
-        assert!(log.claim(1, 0).is_none(), "full while both stand at 0");
+        let mut log = log(Lag::Block, 10, 0);
+        assert_eq!(log.join(1, Entry::EpochStart).unwrap().sample, Some(0));
+        assert_eq!(fill(&mut log), 10);
+        assert_eq!(log.join(2, Entry::EpochStart).unwrap().sample, Some(0));
         log.advance(1, 0, 5);
+        assert!(log.claim(1, 0).is_none(), "full while one stands at 0");
         log.advance(2, 0, 5);
         assert!(log.claim(1, 0).is_some());
         log.publish();
-        assert_eq!(log.join(3, Entry::EpochStart), Place { epoch: 1, sample: None });
-        log.end_epoch();
-        log.begin_epoch();
+        assert_eq!(log.join(3, Entry::EpochStart), Ok(Place { epoch: 1, sample: None, had: 0, start: 11 }));
+        log.end_epoch(true);
+        log.begin_epoch(0);
         assert_eq!(log.cursor(3), Some((1, Some(11))));
     }
 
     #[test]
-    fn with_nobody_there_the_log_fills_and_waits() {
-        let mut log = Log::new(10);
-        log.begin_epoch();
-        for _ in 0..5 {
-            assert!(log.claim(2, 0).is_some());
-            log.publish();
+    fn a_late_joiner_reads_from_the_history_and_holds_up_nobody() {
+        let mut log = log(Lag::Block, 10, 50);
+        log.join(1, Entry::EpochStart).unwrap();
+        assert_eq!(fill(&mut log), 10, "the window bounds those who began together");
+        log.advance(1, 0, 10);
+        assert_eq!(fill(&mut log), 20);
+        log.join(2, Entry::EpochStart).unwrap();
+        assert_eq!(log.cursor(2), Some((0, Some(0))));
+        log.advance(1, 0, 40);
+        log.advance(1, 0, 20);
+        assert_eq!(fill(&mut log), 30, "the one in the history isn't waited for");
+        log.advance(2, 0, 25);
+        log.advance(1, 0, 30);
+        assert_eq!(fill(&mut log), 35, "it has caught up, and counts like the others");
+    }
+
+    #[test]
+    fn with_history_the_slowest_may_be_the_whole_capacity_behind() {
+        let mut log = log(Lag::History, 10, 50);
+        log.join(1, Entry::EpochStart).unwrap();
+        log.join(2, Entry::EpochStart).unwrap();
+        assert_eq!(fill(&mut log), 60);
+        log.advance(1, 0, 60);
+        assert_eq!(fill(&mut log), 60);
+        log.advance(2, 0, 1);
+        assert_eq!(fill(&mut log), 61);
+    }
+
+    #[test]
+    fn with_skip_only_the_fastest_is_waited_for() {
+        let mut log = log(Lag::Skip, 10, 5);
+        log.join(1, Entry::EpochStart).unwrap();
+        log.join(2, Entry::EpochStart).unwrap();
+        assert_eq!(fill(&mut log), 10);
+        log.advance(1, 0, 10);
+        assert_eq!(fill(&mut log), 20);
+        assert_eq!(log.oldest(), 5, "the history is what is left for the slow");
+        log.leave(1);
+        assert_eq!(fill(&mut log), 20);
+    }
+
+    #[test]
+    fn one_that_comes_back_goes_on_or_learns_what_is_gone() {
+        let mut log = log(Lag::Block, 10, 10);
+        log.join(1, Entry::EpochStart).unwrap();
+        for released in [10, 20, 30] {
+            fill(&mut log);
+            log.advance(1, 0, released);
         }
-        assert!(log.claim(2, 0).is_none());
-        log.join(1, Entry::EpochStart);
-        log.advance(1, 0, 6);
-        assert!(log.claim(2, 0).is_some());
-        log.publish();
+        assert_eq!(fill(&mut log), 40);
+        let at = |epoch, index| Entry::At { epoch, index };
+        assert_eq!(log.join(2, at(0, 25)), Ok(Place { epoch: 0, sample: Some(25), had: 0, start: 0 }));
+        assert_eq!(log.join(3, at(0, 12)), Err(Gone { until: Some(20) }));
+        assert_eq!(log.join(3, at(0, 45)), Ok(Place { epoch: 0, sample: Some(40), had: 5, start: 0 }));
+        assert_eq!(log.join(4, at(3, 7)), Ok(Place { epoch: 3, sample: None, had: 7, start: 40 }));
+        assert!(!log.is_abandoned());
+        (1..4).for_each(|id| log.leave(id));
+        assert!(log.is_abandoned() && log.is_wanted_by_number());
+        log.end_epoch(false);
+        assert!(log.jump());
+        log.begin_epoch(0);
+        assert_eq!(log.cursor(4), Some((3, Some(40))));
+        assert_eq!(log.join(5, at(0, 39)), Err(Gone { until: None }), "an abandoned epoch has no end");
+    }
+
+    #[test]
+    fn a_log_goes_on_where_an_earlier_process_was() {
+        let mut log = Log::new(Policy::default());
+        log.resume(4, 100);
+        log.shape(Size { capacity: 20, window: 20, ..Size::default() });
+        log.begin_epoch(100);
+        assert_eq!(fill(&mut log), 120, "with nobody there the window is filled");
+        assert_eq!(log.locate(107), Some((4, 107)));
+        let place = log.join(1, Entry::At { epoch: 4, index: 107 }).unwrap();
+        assert_eq!(place, Place { epoch: 4, sample: Some(107), had: 0, start: 0 });
+        assert_eq!(log.join(2, Entry::EpochStart).unwrap().epoch, 5);
+        assert_eq!(log.join(3, Entry::At { epoch: 4, index: 99 }), Err(Gone { until: Some(100) }));
+    }
+
+    #[test]
+    fn with_nobody_there_the_log_fills_and_waits() {
+        let mut log = log(Lag::History, 10, 7);
+        assert_eq!(fill(&mut log), 10);
+        log.join(1, Entry::EpochStart).unwrap();
+        log.advance(1, 0, 10);
+        assert_eq!(fill(&mut log), 27);
         log.leave(1);
         assert!(log.claim(2, 0).is_none(), "the epoch's start is gone: nobody could use more of it");
-        assert_eq!(log.join(2, Entry::EpochStart), Place { epoch: 1, sample: None });
+        assert_eq!(log.join(2, Entry::EpochStart).map(|place| (place.epoch, place.sample)), Ok((1, None)));
         assert!(log.is_abandoned());
     }
 
     #[test]
     fn epochs_of_nothing_do_not_run_away() {
-        let mut log = Log::new(10);
-        log.join(1, Entry::EpochStart);
+        let mut log = Log::new(Policy::default());
+        log.join(1, Entry::EpochStart).unwrap();
         let mut begun = 0;
         while log.can_begin_epoch() {
-            log.begin_epoch();
-            log.end_epoch();
+            log.begin_epoch(0);
+            log.end_epoch(true);
             begun += 1;
         }
         assert_eq!(begun, EPOCHS_AHEAD - 2);

@@ -234,7 +234,8 @@ impl Mapping {
         let from = self.address(lane, position, out.len());
         // SAFETY:
         // - Mapped: `address` checked the range; the memfd can't shrink.
-        // - Unchanging: the caller holds a cursor at or before these samples, so the server doesn't overwrite them.
+        // - Unchanging: the caller holds a cursor at or before these samples, so the server doesn't overwrite them; or it
+        //   asks afterwards whether the server did (`HeadWords::oldest`), and then doesn't look at what it got.
         // - Apart: `out` is ordinary memory, never inside a ring.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), out.as_mut_ptr(), out.len()) };
     }

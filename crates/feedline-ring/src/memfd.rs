@@ -1,21 +1,34 @@
 //! Memory that can be handed to another process and can't be pulled from under it.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
-use rustix::fs::memfd_create;
 use rustix::fs::{
-    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
+    FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals,
+    fcntl_getfl, fstat, ftruncate, memfd_create, open, unlink,
 };
+use rustix::io::Errno;
 
 use crate::RingError;
 
 const FIXED_SIZE: SealFlags = SealFlags::GROW.union(SealFlags::SHRINK).union(SealFlags::SEAL);
 
-/// An anonymous file in memory, of fixed size.
+/// An anonymous file of fixed size: in memory, or in a folder.
 #[derive(Debug)]
 pub struct Memfd {
     fd: OwnedFd,
     len_bytes: u64,
+    backing: Backing,
+}
+
+/// Where the bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// In memory, sealed.
+    Memory,
+    /// In a file without a name, which the page cache keeps in memory as long as there is enough. Files can't be sealed:
+    /// others get a descriptor that can't write.
+    File,
 }
 
 impl Memfd {
@@ -33,7 +46,46 @@ impl Memfd {
         let fd = memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL).or_else(|_| memfd_create(name, flags));
         let fd = fd.map_err(RingError::os("creating shared memory"))?;
         ftruncate(&fd, len_bytes).map_err(RingError::memory(name, len_bytes))?;
-        Ok(Self { fd, len_bytes })
+        Ok(Self { fd, len_bytes, backing: Backing::Memory })
+    }
+
+    /// A file without a name in a folder, with all of its blocks, so that no later write can fail.
+    pub(crate) fn create_in(folder: &Path, name: &'static str, len_bytes: u64) -> Result<Self, RingError> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::EXCL;
+        // Who gets a descriptor from us can't open it again for writing.
+        let mode = Mode::RUSR;
+        let fd = match open(folder, flags | OFlags::TMPFILE, mode) {
+            // Not every file system has files without names.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+                let path = folder.join(format!(".feedline-{}-{:p}", std::process::id(), &raw const mode));
+                let opened = open(&path, flags | OFlags::CREATE, mode);
+                let _ = unlink(&path);
+                opened
+            }
+            opened => opened,
+        };
+        let fd = fd.map_err(RingError::os("making a file for the history"))?;
+        ftruncate(&fd, len_bytes).map_err(RingError::memory(name, len_bytes))?;
+        let file = Self { fd, len_bytes, backing: Backing::File };
+        file.allocate(name)?;
+        Ok(file)
+    }
+
+    /// A descriptor for others.
+    pub fn share(&self) -> Result<OwnedFd, RingError> {
+        let shared = match self.backing {
+            Backing::Memory => rustix::io::fcntl_dupfd_cloexec(&self.fd, 0),
+            Backing::File => {
+                let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+                open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            }
+        };
+        shared.map_err(RingError::os("sharing a ring"))
+    }
+
+    /// Where the bytes are.
+    pub fn backing(&self) -> Backing {
+        self.backing
     }
 
     /// Takes the pages that aren't there yet.
@@ -46,6 +98,9 @@ impl Memfd {
 
     /// Fixes the size, and forbids every writable mapping but those that exist already.
     pub fn seal_writer(&self) -> Result<(), RingError> {
+        if self.backing == Backing::File {
+            return Ok(());
+        }
         fcntl_add_seals(&self.fd, FIXED_SIZE | SealFlags::FUTURE_WRITE).map_err(RingError::os("sealing shared memory"))
     }
 
@@ -54,19 +109,38 @@ impl Memfd {
         fcntl_add_seals(&self.fd, FIXED_SIZE).map_err(RingError::os("sealing shared memory"))
     }
 
-    /// Checks a descriptor that a peer sent: memory, at least this long, and of fixed size.
+    /// Checks a descriptor that a peer sent: memory of exactly this length, which is fixed.
     pub fn accept(fd: OwnedFd, what: &'static str, len_bytes: u64) -> Result<Self, RingError> {
         let bad = |why: String| RingError::BadDescriptor { what, why };
         let seals = fcntl_get_seals(&fd).map_err(|errno| bad(format!("no sealed memory ({errno})")))?;
         if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
             return Err(bad("its size is not sealed".into()));
         }
+        Self::of_length(fd, what, len_bytes, Backing::Memory)
+    }
+
+    /// The same for a file that only the server can write to.
+    pub fn accept_file(fd: OwnedFd, what: &'static str, len_bytes: u64) -> Result<Self, RingError> {
+        let bad = |why: &str| RingError::BadDescriptor { what, why: why.into() };
+        let flags = fcntl_getfl(&fd).map_err(RingError::os("looking at a file"))?;
+        if flags & OFlags::RWMODE != OFlags::RDONLY {
+            return Err(bad("it is open for writing"));
+        }
+        let stat = fstat(&fd).map_err(RingError::os("looking at a file"))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(bad("it is not a file"));
+        }
+        Self::of_length(fd, what, len_bytes, Backing::File)
+    }
+
+    fn of_length(fd: OwnedFd, what: &'static str, len_bytes: u64, backing: Backing) -> Result<Self, RingError> {
+        let bad = |why: String| RingError::BadDescriptor { what, why };
         let stat = fstat(&fd).map_err(RingError::os("looking at shared memory"))?;
         let actual = u64::try_from(stat.st_size).unwrap_or(0);
         if actual != len_bytes {
             return Err(bad(format!("{actual} bytes long where {len_bytes} were announced")));
         }
-        Ok(Self { fd, len_bytes })
+        Ok(Self { fd, len_bytes, backing })
     }
 
     /// Its length.

@@ -54,6 +54,10 @@ pub struct HeadWords {
     epoch_samples: AtomicU64,
     epoch_batches: AtomicU64,
     epoch_tail: AtomicU64,
+    /// Samples before this one may be overwritten under a reader that nobody waits for.
+    oldest: AtomicU64,
+    /// How many epochs have ended; the table below has the ends of the last of them.
+    ended: AtomicU64,
     ends: [AtomicU64; EPOCHS_AHEAD as usize],
 }
 
@@ -78,6 +82,8 @@ pub struct CursorWords {
     pub batches: AtomicU64,
     /// Time spent waiting for data.
     pub waited_nanos: AtomicU64,
+    /// Samples that were overwritten before they were handed out.
+    pub skipped: AtomicU64,
 }
 
 impl Default for HeadWords {
@@ -92,6 +98,8 @@ impl Default for HeadWords {
             epoch_samples: AtomicU64::new(UNKNOWN),
             epoch_batches: AtomicU64::new(UNKNOWN),
             epoch_tail: AtomicU64::new(UNKNOWN),
+            oldest: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
             ends: std::array::from_fn(|_| AtomicU64::new(UNKNOWN)),
         }
     }
@@ -110,6 +118,7 @@ impl Default for CursorWords {
             cursor: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             waited_nanos: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
         }
     }
 }
@@ -126,9 +135,6 @@ impl HeadWords {
         self.epoch_samples.store(UNKNOWN, Ordering::Relaxed);
         self.epoch_batches.store(UNKNOWN, Ordering::Relaxed);
         self.epoch_tail.store(UNKNOWN, Ordering::Relaxed);
-        for end in &self.ends {
-            end.store(UNKNOWN, Ordering::Relaxed);
-        }
     }
 
     /// Makes samples before `head` visible. Follow with [`Self::announce`].
@@ -136,11 +142,17 @@ impl HeadWords {
         self.head.store(head, Ordering::Release);
     }
 
-    /// Tells where an epoch ended, and opens the next one's entry first, so that nobody who goes on finds the entry of
-    /// 64 epochs ago there. Follow with [`Self::announce`].
+    /// Tells where an epoch ended, and that all before it have. Follow with [`Self::announce`].
     pub fn end_epoch(&self, epoch: u64, end: u64) {
-        self.ends[slot(epoch + 1)].store(UNKNOWN, Ordering::Relaxed);
         self.ends[slot(epoch)].store(end, Ordering::Release);
+        self.ended.store(epoch + 1, Ordering::Release);
+    }
+
+    /// Tells what is about to be overwritten, before it is.
+    pub fn forget_before(&self, oldest: u64) {
+        self.oldest.store(oldest, Ordering::Relaxed);
+        // Before the writes that follow. Pairs with the fence in `oldest`.
+        fence(Ordering::Release);
     }
 
     /// Tells how long an epoch is.
@@ -192,9 +204,32 @@ impl HeadWords {
 
     /// Where an epoch ended, or [`UNKNOWN`]. Load the head first: an end that bounds it is then seen.
     pub fn end_of(&self, epoch: u64) -> u64 {
+        if epoch >= self.ended() {
+            return UNKNOWN;
+        }
         let end = self.ends[slot(epoch)].load(Ordering::Relaxed);
         fence(Ordering::Acquire);
-        end
+        // The entry may be a later epoch's by now, if nobody waits for us.
+        if epoch < self.first_known() { UNKNOWN } else { end }
+    }
+
+    /// How many epochs have ended.
+    pub fn ended(&self) -> u64 {
+        let ended = self.ended.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        ended
+    }
+
+    /// The first epoch whose end is still in the table.
+    pub fn first_known(&self) -> u64 {
+        (self.ended() + 1).saturating_sub(EPOCHS_AHEAD)
+    }
+
+    /// The first sample that was intact when all that was read before this call was read.
+    pub fn oldest(&self) -> u64 {
+        // After the reads that came before. Pairs with the fence in `forget_before`.
+        fence(Ordering::Acquire);
+        self.oldest.load(Ordering::Relaxed)
     }
 
     /// Which ring holds the samples before a head that was loaded before this.

@@ -1,6 +1,10 @@
 //! The server's end of a ring: the only place that writes into it.
 
+use std::path::Path;
+
 use crate::{Access, Layout, Mapping, Memfd, RingError};
+
+const NAME: &str = "feedline-ring";
 
 /// A ring and the one mapping that may write to it.
 #[derive(Debug)]
@@ -13,12 +17,18 @@ pub struct RingWriter {
 impl RingWriter {
     /// Allocates, maps and seals a ring.
     pub fn create(layout: Layout) -> Result<Self, RingError> {
-        const NAME: &str = "feedline-ring";
         let memfd = Memfd::create_sparse(NAME, layout.len_bytes())?;
         let mapping = Mapping::new(&memfd, &layout, Access::Writer)?;
         mapping.use_huge_pages();
         memfd.allocate(NAME)?;
         memfd.seal_writer()?;
+        Ok(Self { memfd, layout, mapping })
+    }
+
+    /// A ring in a file of this folder.
+    pub fn create_in(folder: &Path, layout: Layout) -> Result<Self, RingError> {
+        let memfd = Memfd::create_in(folder, NAME, layout.len_bytes())?;
+        let mapping = Mapping::new(&memfd, &layout, Access::Writer)?;
         Ok(Self { memfd, layout, mapping })
     }
 

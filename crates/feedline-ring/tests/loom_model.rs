@@ -9,7 +9,7 @@
 //! by what they promise; the words and the order in which they are touched are the real ones of `signal`.
 #![cfg(loom)]
 
-use feedline_ring::log::{Entry, Log};
+use feedline_ring::log::{Entry, Log, Policy, Size};
 use feedline_ring::signal::{CursorWords, HeadWords, UNKNOWN};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::Ordering;
@@ -93,12 +93,14 @@ impl Shared {
 
 /// As `server::producer` does it: claim or sleep, write, publish; then end the epoch.
 fn produce(shared: &Shared, samples: u64) {
-    let mut log = Log::new(shared.slots.len() as u64);
-    log.begin_epoch();
-    log.join(0, Entry::EpochStart);
+    let mut log = Log::new(Policy::default());
+    let capacity = shared.slots.len() as u64;
+    log.shape(Size { capacity, window: capacity, ..Size::default() });
+    log.begin_epoch(0);
+    log.join(0, Entry::EpochStart).unwrap();
     for sample in 0..samples {
         while log.claim(1, 0).is_none() {
-            shared.head.want(log.wanted(1, 0).unwrap());
+            shared.head.want(log.in_the_way(1, 0)[0].wanted);
             let (epoch, released) = shared.page.position(0).unwrap();
             log.advance(0, epoch, released);
             if log.claim(1, 0).is_some() {

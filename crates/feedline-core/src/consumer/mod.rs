@@ -7,11 +7,14 @@
 //! ```
 //!
 //! `link` is the connection to the server, `view` the ring in this process, `pressure` what to do when our own leases hold
-//! up the log, `report` what others may ask of a consumer.
+//! up the log, `comeback` how to go on where one was, `skip` how to catch up where nobody waits for us, `report` what others
+//! may ask of a consumer.
 
+mod comeback;
 mod link;
 mod pressure;
 mod report;
+mod skip;
 mod view;
 
 use std::sync::Arc;
@@ -25,11 +28,13 @@ use feedline_ring::{HeadReader, LeaseTable, Waited};
 use self::link::{Link, News};
 use self::pressure::Pressure;
 pub use self::report::{ConsumerStats, EpochLength};
+use self::skip::Skips;
 use self::view::View;
 use crate::batch::Received;
 use crate::error::Error;
 use crate::schema::Schema;
 use crate::server::state;
+use crate::source::Mark;
 use crate::wire::{JoinAt, Reply, Request};
 
 /// The longest sleep without a look at the server and at the caller's hook.
@@ -63,6 +68,23 @@ pub struct Config {
     pub timeout: Duration,
     /// How to take batches.
     pub mode: Mode,
+    /// How long to wait for another server when this one is lost.
+    pub reconnect: Duration,
+}
+
+impl Config {
+    /// The source's own batches of a feed, in place, from an epoch's start.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            batch_size: None,
+            drop_last: false,
+            entry: JoinAt::EpochStart,
+            timeout: Duration::from_secs(30),
+            mode: Mode::Cow,
+            reconnect: Duration::ZERO,
+        }
+    }
 }
 
 /// The caller's hook: called whenever a wait is interrupted, and at least ten times a second; an error ends the wait.
@@ -83,8 +105,19 @@ pub struct Consumer {
     epoch: u64,
     /// `None` until the epoch has begun.
     cursor: Option<u64>,
+    /// Where the epoch began, as far as that is known.
+    start: u64,
+    /// How many samples from the cursor on were had before.
+    had: u64,
+    /// What the table's positions are ahead of the log's: one epoch's length for each pass over a log that replays.
+    lead: u64,
     /// Whether something of the epoch was handed out.
     in_epoch: bool,
+    /// Where to go on, at the next join.
+    resume: Option<Mark>,
+    /// We were cut off in the middle of an epoch, after standing still for so long.
+    stalled_secs: Option<f64>,
+    skips: Skips,
     stats: ConsumerStats,
     looked: Instant,
     origin: Origin,
@@ -122,7 +155,13 @@ impl Consumer {
             joins: 0,
             epoch: 0,
             cursor: None,
+            start: 0,
+            had: 0,
+            lead: 0,
             in_epoch: false,
+            resume: None,
+            stalled_secs: None,
+            skips: Skips::default(),
             looked: Instant::now(),
             origin: Origin::here(),
         };
@@ -189,6 +228,15 @@ impl Consumer {
 
     /// The next batch, or `None` at an epoch's end; the call after that begins the next epoch.
     pub fn next(&mut self, check: Check<'_>) -> Result<Option<Received>, Error> {
+        loop {
+            match self.next_here(check) {
+                Err(Error::ServerLost(why)) if !self.config.reconnect.is_zero() => self.reconnect(&why, check)?,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn next_here(&mut self, check: Check<'_>) -> Result<Option<Received>, Error> {
         if !self.is_here() {
             return Err(Error::Invalid(
                 "this iterator belongs to the parent process; iterate the feed anew in the child".into(),
@@ -212,14 +260,17 @@ impl Consumer {
             if !self.joined {
                 self.join(check)?;
             }
+            if self.view.replays() && self.view.epochs().is_some_and(|epochs| self.epoch >= epochs) {
+                return Err(self.why_over(state::ENDED));
+            }
             match self.look()? {
-                Look::Batch(end) => return self.take(end).map(Some),
+                Look::Batch(end) => {
+                    // Overwritten meanwhile: look again.
+                    let Some(received) = self.take(end)? else { continue };
+                    return Ok(Some(received));
+                }
                 Look::EpochOver(end) => {
-                    self.epoch += 1;
-                    self.cursor = Some(end);
-                    self.in_epoch = false;
-                    self.table.advance(self.epoch, end);
-                    self.table.page().rest();
+                    self.end_epoch(end);
                     return Ok(None);
                 }
                 Look::Nothing => self.wait(slice, check)?,
@@ -228,13 +279,45 @@ impl Consumer {
         }
     }
 
+    fn end_epoch(&mut self, end: u64) {
+        self.epoch += 1;
+        self.in_epoch = false;
+        self.had = 0;
+        self.report_skipped();
+        if self.view.replays() {
+            self.lead += end;
+            self.enter_epoch(0);
+        } else {
+            self.enter_epoch(end);
+        }
+        self.table.page().rest();
+    }
+
+    /// The epoch begins at this sample, and so do we.
+    fn enter_epoch(&mut self, start: u64) {
+        (self.cursor, self.start) = (Some(start), start);
+        self.table.advance(self.epoch, start + self.lead);
+    }
+
+    /// Moves the cursor on without a batch.
+    fn move_to(&mut self, cursor: u64) {
+        self.cursor = Some(cursor);
+        self.table.advance(self.epoch, cursor + self.lead);
+    }
+
+    /// The number in the log of the epoch that we read.
+    fn epoch_in_log(&self) -> u64 {
+        if self.view.replays() { 0 } else { self.epoch }
+    }
+
     /// Gives the cursor back. Batches that are still alive keep their bytes.
     pub fn leave(&mut self) {
         if (self.joined || self.joining) && self.is_here() {
             while self.table.keep_oldest() {}
             self.joined = false;
             self.joining = false;
-            self.in_epoch = false;
+            // The next one to be read is another pass over the same epoch.
+            self.epoch += u64::from(std::mem::take(&mut self.in_epoch) && self.view.replays());
             let _ = self.link.send(&Request::Leave);
         }
     }
@@ -242,7 +325,9 @@ impl Consumer {
     fn join(&mut self, check: Check<'_>) -> Result<(), Error> {
         if !self.joining {
             self.joins += 1;
-            let (batch_size, entry) = (self.config.batch_size, self.config.entry);
+            let batch_size = self.config.batch_size;
+            let at = |Mark { epoch, index }| JoinAt::At { epoch, index };
+            let entry = self.resume.map_or(self.config.entry, at);
             self.link.send(&Request::Join { number: self.joins, batch_size, entry })?;
             self.joining = true;
         }
@@ -251,13 +336,23 @@ impl Consumer {
         loop {
             match self.link.wait_news(check)? {
                 // An older number answers a join that was interrupted and taken back.
-                Some(News::Reply(Reply::Joined { number, epoch, sample }, _)) if number == self.joins => {
+                Some(News::Reply(Reply::Joined { number, epoch, sample, had, start }, _)) if number == self.joins => {
                     self.joined = true;
                     self.joining = false;
-                    self.epoch = epoch;
-                    self.cursor = sample;
-                    self.table.enter(number, epoch, sample.unwrap_or(0));
+                    self.stalled_secs = None;
+                    let mark = self.resume.take();
+                    if !self.view.replays() {
+                        self.epoch = epoch;
+                    } else if let Some(mark) = mark {
+                        self.epoch = mark.epoch;
+                    }
+                    (self.cursor, self.start, self.had, self.lead) = (sample, start, had, 0);
+                    self.table.enter(number, self.epoch, sample.unwrap_or(start));
                     return Ok(());
+                }
+                Some(News::Reply(Reply::Gone { number, until }, _)) if number == self.joins => {
+                    self.joining = false;
+                    return Err(self.gone(until));
                 }
                 Some(news) => self.hear(news)?,
                 None => {}
@@ -281,25 +376,38 @@ impl Consumer {
                 return Ok(Look::Nothing);
             }
         }
-        let cursor = match self.cursor {
-            Some(cursor) => cursor,
-            None => match self.epoch.checked_sub(1).map_or(0, |before| self.head.end_of(before)) {
+        if self.view.skips()
+            && let Some(over) = self.skip(head)
+        {
+            return Ok(over);
+        }
+        if self.cursor.is_none() {
+            match self.epoch_in_log().checked_sub(1).map_or(0, |before| self.head.end_of(before)) {
                 UNKNOWN => return Ok(Look::Nothing),
-                start => {
-                    self.table.advance(self.epoch, start);
-                    *self.cursor.insert(start)
-                }
-            },
-        };
-        let end = self.head.end_of(self.epoch);
+                start => self.enter_epoch(start),
+            }
+        }
+        let mut cursor = self.cursor.expect("set just above");
+        let end = self.head.end_of(self.epoch_in_log());
         if self.head.generation() != self.view.generation() {
             // We were away for long, and perhaps detached: the entry may be another epoch's by now.
             return self.look();
         }
         let there = head.min(end);
+        if self.had > 0 && cursor < there {
+            let had = self.had.min(there - cursor);
+            (cursor, self.had) = (cursor + had, self.had - had);
+            self.move_to(cursor);
+        }
         let want = match self.config.batch_size {
             Some(size) => size,
-            None if cursor < there => self.view.source_batch_at(cursor),
+            None if cursor < there => {
+                let want = self.view.source_batch_at(cursor);
+                if self.view.skips() && self.head.oldest() > cursor {
+                    return self.look();
+                }
+                want
+            }
             None => 1,
         };
         let is_tail = self.config.batch_size.is_none() && self.config.drop_last && want < self.view.source_batch();
@@ -314,20 +422,27 @@ impl Consumer {
         Ok(if cursor < end && !self.config.drop_last { Look::Batch(end) } else { Look::EpochOver(end) })
     }
 
-    fn take(&mut self, end: u64) -> Result<Received, Error> {
+    /// `None` if the batch was overwritten before it could be taken.
+    fn take(&mut self, end: u64) -> Result<Option<Received>, Error> {
         let first = self.cursor.expect("a batch was seen at the cursor");
         let was = self.view.mode();
-        let received = self.view.take(&self.table, first, end, self.epoch, &self.config.name)?;
+        let received = if self.view.skips() {
+            let Some(received) = self.view.take_unguarded(&self.head, first, end)? else { return Ok(None) };
+            self.table.advance(self.epoch, end);
+            received
+        } else {
+            self.view.take(&self.table, (first, end, self.lead), self.epoch, &self.config.name)?
+        };
         if self.view.mode() != was {
             self.report_mode();
         }
         self.cursor = Some(end);
         self.in_epoch = true;
-        self.pressure.handed_out(first);
+        self.pressure.handed_out(first + self.lead);
         self.stats.batches += 1;
         self.stats.samples += end - first;
         self.table.page().batches.store(self.stats.batches, Ordering::Relaxed);
-        Ok(received)
+        Ok(Some(received))
     }
 
     /// Sleeps until the server has news, the hook objects, or a slice of time is over.
@@ -384,14 +499,12 @@ impl Consumer {
             }
             News::Reply(Reply::Detached { stalled_secs }, _) => {
                 self.joined = false;
-                if !std::mem::take(&mut self.in_epoch) {
-                    return Ok(());
+                if self.in_epoch {
+                    // The log may have our samples still.
+                    self.stalled_secs = Some(stalled_secs);
+                    self.resume = Some(self.position());
                 }
-                Err(Error::Stalled(format!(
-                    "this consumer (pid {}) held up feed {name:?} for {stalled_secs} s and was detached\n  \
-                     iterate again to join the feed anew, or give the server a longer stall_timeout_secs",
-                    std::process::id(),
-                )))
+                Ok(())
             }
             News::Reply(Reply::Refused { why, batch_size: true }, _) => Err(Error::BatchSize(format!(
                 "feed {name:?} cannot give batches of {}: {why}",
@@ -436,6 +549,9 @@ impl Consumer {
     }
 
     fn why_over(&mut self, over: u32) -> Error {
+        if let Some(error) = self.stalled(None) {
+            return error;
+        }
         if over == state::ENDED {
             return Error::Ended { name: self.config.name.clone() };
         }

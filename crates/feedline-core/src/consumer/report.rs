@@ -17,6 +17,8 @@ pub struct ConsumerStats {
     pub samples: u64,
     /// Batches taken.
     pub batches: u64,
+    /// Samples that were overwritten before they could be taken.
+    pub skipped: u64,
     /// Time spent waiting for data.
     pub waited: Duration,
     /// How batches are taken now.
@@ -34,6 +36,7 @@ impl ConsumerStats {
     pub fn add(&mut self, other: &Self) {
         self.samples += other.samples;
         self.batches += other.batches;
+        self.skipped += other.skipped;
         self.waited += other.waited;
         self.kept += other.kept;
         self.remaps += other.remaps;

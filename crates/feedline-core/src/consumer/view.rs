@@ -8,7 +8,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use feedline_ring::{Access, BufferPool, LeaseTable, Mapping, Memfd, PrivatePages, Window};
+use feedline_ring::{Access, BufferPool, HeadReader, LeaseTable, Mapping, Memfd, PrivatePages, Window};
 
 use super::Mode;
 use crate::batch::{Received, Value};
@@ -49,6 +49,7 @@ pub(super) struct View {
 
 impl View {
     pub fn new(info: RingInfo, memory: OwnedFd, mode: Mode, name: &str) -> Result<Self, Error> {
+        let mode = if info.skips { Mode::Copy } else { mode };
         let (memfd, shared, current) = open(&info, memory, mode, name)?;
         let pages = PrivatePages::open();
         let mode = if mode == Mode::Cow && pages.is_none() {
@@ -85,6 +86,21 @@ impl View {
         self.structure = structure_of(&info.schema);
         (self.info, self.memfd, self.shared, self.current, self.last) = (info, memfd, shared, current, None);
         Ok(())
+    }
+
+    /// Whether samples may be overwritten before we have taken them.
+    pub fn skips(&self) -> bool {
+        self.info.skips
+    }
+
+    /// Whether the one epoch in the ring is read again and again.
+    pub fn replays(&self) -> bool {
+        self.info.replays
+    }
+
+    /// How many epochs there are, or passes over the one.
+    pub fn epochs(&self) -> Option<u64> {
+        self.info.epochs
     }
 
     pub fn generation(&self) -> u32 {
@@ -128,7 +144,7 @@ impl View {
                 let per_sample: u64 = self.strides.iter().sum();
                 let bytes = batch_size.min(epoch_samples).saturating_mul(2).saturating_mul(per_sample);
                 let free = available_bytes();
-                if batch_size.min(epoch_samples) <= self.info.capacity / 2 || bytes <= free {
+                if batch_size.min(epoch_samples) <= self.info.window / 2 || bytes <= free {
                     return Ok(());
                 }
                 Err(Error::BatchSize(format!(
@@ -150,12 +166,26 @@ impl View {
         u64::from(u32::from_le_bytes(left)).max(1)
     }
 
-    /// Cuts out the samples from `first` to `end`, which are published and at our cursor.
+    /// Copies the samples from `first` to `end`, which may be overwritten meanwhile. `None` if they were: what was copied is
+    /// then thrown away unseen.
+    pub fn take_unguarded(&mut self, head: &HeadReader, first: u64, end: u64) -> Result<Option<Received>, Error> {
+        let ranges = self.ranges(first, end);
+        if head.oldest() > first {
+            return Ok(None);
+        }
+        let windows = self.pool.copy(&self.shared, &ranges?);
+        if head.oldest() > first {
+            return Ok(None);
+        }
+        self.dress(&windows, end - first).map(Some)
+    }
+
+    /// Cuts out the samples from `first` to `end`, which are published and at our cursor. The table counts from another
+    /// zero, `lead` before ours.
     pub fn take(
         &mut self,
         table: &Arc<LeaseTable>,
-        first: u64,
-        end: u64,
+        (first, end, lead): (u64, u64, u64),
         epoch: u64,
         name: &str,
     ) -> Result<Received, Error> {
@@ -172,12 +202,12 @@ impl View {
         }
         let windows = if self.mode == Mode::Copy {
             let windows = self.pool.copy(&self.shared, &ranges);
-            table.advance(epoch, end);
+            table.advance(epoch, end + lead);
             windows
         } else {
             self.last = ranges.iter().max_by_key(|range| range.2).copied();
             self.cuts += 1;
-            table.cut(&self.current, ranges, end)
+            table.cut(&self.current, ranges, end + lead)
         };
         self.dress(&windows, end - first)
     }
@@ -281,7 +311,8 @@ fn open(
         return Err(Error::Protocol("the server sent a schema that is not consistent".into()));
     }
     let layout = layout(info).ok_or_else(|| Error::Protocol("the server announced an impossible ring".into()))?;
-    let memfd = Memfd::accept(memory, "the ring", layout.len_bytes())?;
+    let accept = if info.is_file { Memfd::accept_file } else { Memfd::accept };
+    let memfd = accept(memory, "the ring", layout.len_bytes())?;
     let map = |access| {
         Mapping::new(&memfd, &layout, access).map(Arc::new).map_err(|error| match error {
             feedline_ring::RingError::NoMemory { .. } => Error::Memory(format!(

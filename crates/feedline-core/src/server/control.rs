@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use feedline_ring::log::Gone;
 use feedline_ring::peer::Peer;
 use feedline_ring::{CursorHandle, Doorbell};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -238,8 +239,11 @@ impl Control {
         if member.joined {
             return Err(WireError::Malformed("a second join"));
         }
-        let place = log.join(id, entry.into());
-        debug_assert!(place.sample.is_none_or(|sample| sample <= log.head()));
+        let place = match log.join(id, entry.into()) {
+            Ok(place) => place,
+            Err(Gone { until }) => return link.channel.send(&Reply::Gone { number, until }, vec![]),
+        };
+        member.place = Some(place);
         member.joined = true;
         member.at_gate = true;
         member.join_number = number;
@@ -315,11 +319,15 @@ impl Control {
         }
         for (id, member) in members.iter_mut().filter(|(_, member)| member.at_gate) {
             member.at_gate = false;
-            let Some((epoch, sample)) = log.cursor(id) else { continue };
+            let (Some(mut place), Some((_, sample))) = (member.place.take(), log.cursor(id)) else { continue };
+            // Its epoch may have begun while it stood at the gate.
+            if place.sample.is_none() && sample.is_some() {
+                (place.sample, place.start) = (sample, sample.unwrap_or(place.start));
+            }
             if let Some(link) = self.links.get_mut(&id)
                 && link.bring(ring).is_ok()
             {
-                let _ = link.channel.send(&Reply::Joined { number: member.join_number, epoch, sample }, vec![]);
+                let _ = link.channel.send(&Reply::joined(member.join_number, place), vec![]);
             }
         }
     }
@@ -385,6 +393,7 @@ fn welcome(shared: &Shared, id: u64, link: &mut Link, ring: &shape::PublishedRin
         joined: false,
         at_gate: false,
         join_number: 0,
+        place: None,
         news: None,
         idle_since: Since::now(),
         still: None,
@@ -404,7 +413,7 @@ impl Shared {
         let epoch_samples = self.head.length().samples;
         // Two batches in the trainer's hands and one on its way.
         let wanted = batch_size.min(epoch_samples).saturating_mul(3);
-        if wanted <= ring.info.capacity {
+        if wanted <= ring.info.window {
             return Ok(());
         }
         let per_sample: u64 = shape::strides(&ring.info.schema).iter().sum();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use feedline_ring::log::Log;
+use feedline_ring::log::{Log, Place};
 use feedline_ring::signal::CursorWords;
 use feedline_ring::{CursorHandle, Doorbell};
 
@@ -29,6 +29,8 @@ pub(super) struct Member {
     /// It has asked and must be answered once enough others have.
     pub at_gate: bool,
     pub join_number: u64,
+    /// Where it was placed, until it is told.
+    pub place: Option<Place>,
     /// What the control thread has to tell it: it stood still for too long, or the ring can't grow for it.
     pub news: Option<Reply>,
     /// When it attached, or left its cursor.
@@ -172,6 +174,7 @@ impl Members {
                     mode: MODES.get(mode).copied().unwrap_or("unknown").to_owned(),
                     leases: page.leases.load(Ordering::Relaxed),
                     batches: page.batches.load(Ordering::Relaxed),
+                    skipped: page.skipped.load(Ordering::Relaxed),
                     waited_secs: page.waited_nanos.load(Ordering::Relaxed) as f64 / 1e9,
                 }
             })

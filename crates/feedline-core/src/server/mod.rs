@@ -16,12 +16,14 @@ mod replace;
 mod room;
 mod shape;
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use feedline_ring::fork::Origin;
 use feedline_ring::log::Log;
+pub use feedline_ring::log::{Lag, Policy};
 use feedline_ring::{Doorbell, HeadWriter};
 use serde::{Deserialize, Serialize};
 
@@ -29,10 +31,10 @@ use self::members::Members;
 use self::shape::PublishedRing;
 use crate::error::{Error, Failure, FailureKind};
 use crate::names::HeldName;
-use crate::source::Source;
+use crate::source::{Mark, Source};
 
 pub(crate) use self::members::mode_number;
-pub use self::shape::RingSize;
+pub use self::shape::{History, RingSize};
 pub(crate) use self::shape::{layout, strides};
 
 /// What a head page's state word means.
@@ -57,6 +59,14 @@ pub struct Options {
     pub wait_for: u32,
     /// The ring's size, or what fits the first batch.
     pub ring: Option<RingSize>,
+    /// How much is kept behind the ring.
+    pub history: History,
+    /// A folder for it, where memory isn't enough.
+    pub history_dir: Option<PathBuf>,
+    /// What happens to samples that some have not read yet.
+    pub policy: Policy,
+    /// Where an earlier server of this feed stopped; the source goes on from there.
+    pub resume: Option<Mark>,
     /// How long a consumer that stands still may hold up the others.
     pub stall_timeout: Duration,
     /// End this long after the last consumer left.
@@ -72,6 +82,10 @@ impl Default for Options {
             samples: None,
             wait_for: 1,
             ring: None,
+            history: History::Default,
+            history_dir: None,
+            policy: Policy::default(),
+            resume: None,
             stall_timeout: Duration::from_secs(60),
             linger: None,
             whole_batches: false,
@@ -100,6 +114,12 @@ pub struct ServerStats {
     pub ring_bytes: u64,
     /// How many samples fit into it.
     pub ring_samples: u64,
+    /// The memory, or disk space, of the history behind it.
+    pub history_bytes: u64,
+    /// How many samples fit into that.
+    pub history_samples: u64,
+    /// The oldest sample that is still there.
+    pub oldest: u64,
     /// Counts the rings of this feed.
     pub generation: u32,
     /// An epoch's length, once known.
@@ -131,6 +151,8 @@ pub struct ConsumerStats {
     pub leases: u32,
     /// Batches taken.
     pub batches: u64,
+    /// Samples that were overwritten before it took them.
+    pub skipped: u64,
     /// Time that it waited for data.
     pub waited_secs: f64,
 }
@@ -153,7 +175,9 @@ struct State {
     log: Log,
     ring: Option<Arc<PublishedRing>>,
     members: Members,
-    /// A capacity in samples that somebody needs.
+    /// Since when all who are here wait for a later epoch.
+    abandoned_since: Option<Since>,
+    /// A window in samples that somebody needs.
     grow_to: u64,
     batches: u64,
     bytes: u64,
@@ -226,6 +250,10 @@ impl Server {
     /// Takes the name and begins to listen.
     pub fn bind(name: &str, options: Options) -> Result<Self, Error> {
         let held = HeldName::take(name)?;
+        let mut log = Log::new(options.policy);
+        if let Some(Mark { epoch, index }) = options.resume {
+            log.resume(epoch, index);
+        }
         let shared = Arc::new(Shared {
             name: name.to_owned(),
             options,
@@ -234,9 +262,10 @@ impl Server {
             producer_bell: Doorbell::new()?,
             state: Mutex::new(State {
                 phase: Phase::Starting,
-                log: Log::new(0),
+                log,
                 ring: None,
                 members: Members::default(),
+                abandoned_since: None,
                 grow_to: 0,
                 batches: 0,
                 bytes: 0,
@@ -335,8 +364,11 @@ fn stats(shared: &Shared) -> ServerStats {
         samples: state.log.head(),
         batches: state.batches,
         bytes: state.bytes,
-        ring_bytes: ring.map_or(0, |ring| ring.len_bytes),
-        ring_samples: state.log.capacity(),
+        ring_bytes: ring.map_or(0, |ring| ring.len_bytes - ring.history_bytes()),
+        ring_samples: state.log.size().window,
+        history_bytes: ring.map_or(0, PublishedRing::history_bytes),
+        history_samples: state.log.size().capacity - state.log.size().window,
+        oldest: state.log.oldest(),
         generation: ring.map_or(0, |ring| ring.info.generation),
         samples_per_epoch: (samples_per_epoch != feedline_ring::signal::UNKNOWN).then_some(samples_per_epoch),
         wait_secs: state.waited.as_secs_f64(),

@@ -7,16 +7,22 @@
 //!      └── end, or nobody needs the rest
 //! ```
 
+use std::time::Duration;
+
 use feedline_ring::RingWriter;
 use feedline_ring::signal::{EpochLength, UNKNOWN};
 
-use super::{Phase, Shared, State, state};
+use super::room::Laggards;
+use super::{Phase, Shared, Since, State, state};
 use crate::batch::{Batch, Leaf};
 use crate::error::{Error, Failure, FailureKind};
 use crate::schema::{Mismatch, Schema};
-use crate::source::{Length, Source};
+use crate::source::{Length, Mark, Source};
 use crate::whole::Encoded;
 use crate::wire::RingInfo;
+
+/// How long those who come back have to come back together.
+const COMING_BACK: Duration = Duration::from_millis(500);
 
 /// Why appending stopped in the middle of an epoch.
 pub(super) enum Halt {
@@ -53,6 +59,10 @@ pub(super) struct Producer<'a> {
     /// What the source said of itself.
     pub length: Length,
     pub poll: Poll<'a>,
+    /// The ring has the history that was asked for, as far as that can be known.
+    pub has_history: bool,
+    /// Who was seen to hold up the others, and for how long.
+    pub laggards: Laggards,
     /// A ring could not be replaced, and the log says so already.
     pub is_short_of_memory: bool,
 }
@@ -69,7 +79,15 @@ pub(super) fn run(shared: &Shared, source: &mut dyn Source, poll: Poll<'_>) -> R
         batches: length.batches.unwrap_or(UNKNOWN),
         tail: UNKNOWN,
     });
-    let mut producer = Producer { shared, ring: None, length, poll, is_short_of_memory: false };
+    let mut producer = Producer {
+        shared,
+        ring: None,
+        length,
+        poll,
+        has_history: false,
+        laggards: Laggards::default(),
+        is_short_of_memory: false,
+    };
     match producer.epochs(source) {
         Ok(()) | Err(Halt::Abandoned | Halt::Stopped) => Ok(()),
         Err(Halt::Failed(failure)) => {
@@ -83,19 +101,32 @@ pub(super) fn run(shared: &Shared, source: &mut dyn Source, poll: Poll<'_>) -> R
 
 impl Producer<'_> {
     fn epochs(&mut self, source: &mut dyn Source) -> Result<(), Halt> {
-        let (mut epoch, mut complete) = (0, 0);
-        while self.shared.options.epochs.is_none_or(|epochs| complete < epochs) {
+        let options = &self.shared.options;
+        let (mut had, mut complete) = options.resume.map_or((0, 0), |at| (at.index, at.epoch));
+        let mut next = complete;
+        while options.epochs.is_none_or(|epochs| complete < epochs) {
             self.wait_for_epoch()?;
-            self.shared.lock().log.begin_epoch();
+            let epoch = self.begin_epoch(std::mem::take(&mut had));
+            if epoch > next {
+                // Who comes back with a later epoch has had those in between.
+                complete = epoch;
+            }
             source.begin(epoch)?;
             let length = self.epoch(source)?;
             if source.is_exhausted() {
                 break;
             }
             self.end_epoch(epoch, length)?;
-            epoch += 1;
+            next = epoch + 1;
             // An epoch that everybody left in the middle was nobody's.
             complete += u64::from(length.is_some());
+            if options.policy.replay {
+                break;
+            }
+        }
+        source.finish();
+        if options.policy.replay {
+            return self.replay();
         }
         {
             let mut state = self.shared.lock();
@@ -106,12 +137,43 @@ impl Producer<'_> {
             self.shared.announce(&state);
             self.shared.control_bell.ring();
         }
-        self.wait_for_readers(epoch)
+        self.wait_for_readers(next)
+    }
+
+    /// The one epoch is there. Serves it until all passes are made, or without end.
+    fn replay(&mut self) -> Result<(), Halt> {
+        let (epochs, patience) = (self.shared.options.epochs, self.shared.options.stall_timeout);
+        self.wait_quietly(|state| {
+            let State { members, log, .. } = state;
+            epochs.is_some_and(|epochs| members.are_done(log, epochs, patience))
+        })
+    }
+
+    /// Begins the next epoch, or the one that everybody waits for. `had` samples of it came before this server.
+    fn begin_epoch(&mut self, had: u64) -> u64 {
+        self.grow_for_history();
+        let mut state = self.shared.lock();
+        let jumped = state.log.jump();
+        let epoch = state.log.epoch();
+        let first = state.log.head() - had;
+        if (jumped || had > 0)
+            && let Some(before) = epoch.checked_sub(1)
+        {
+            self.shared.head.end_epoch(before, first);
+        }
+        state.log.begin_epoch(had);
+        self.shared.head.publish(state.log.head());
+        self.shared.announce(&state);
+        epoch
     }
 
     /// Appends one epoch: how long it was, or `None` if it was abandoned.
     fn epoch(&mut self, source: &mut dyn Source) -> Result<Option<EpochLength>, Halt> {
         let mut length = EpochLength::default();
+        let had = {
+            let log = &self.shared.lock().log;
+            log.locate(log.head()).map_or(0, |(_, index)| index)
+        };
         loop {
             let appended = match self.next(source) {
                 Ok(appended) => appended,
@@ -124,14 +186,34 @@ impl Producer<'_> {
                     length.samples += count;
                     length.batches += 1;
                     length.tail = count;
+                    if source.keeps_state() {
+                        self.mark(source)?;
+                    }
                 }
+                // Of an epoch that began before this server, it has counted only a part.
+                None if had > 0 => return Ok(Some(self.shared.head.length())),
                 None => return Ok(Some(length)),
             }
         }
     }
 
+    /// Tells the source how far it has come, and what of it is still needed.
+    fn mark(&mut self, source: &mut dyn Source) -> Result<(), Halt> {
+        let (head, needed) = {
+            let mut state = self.shared.lock();
+            state.refresh();
+            let log = &state.log;
+            (log.locate(log.head()), log.floor().and_then(|floor| log.locate(floor)))
+        };
+        let mark = |(epoch, index)| Mark { epoch, index };
+        if let Some(head) = head {
+            source.mark(mark(head), needed.map(mark))?;
+        }
+        Ok(())
+    }
+
     fn next(&mut self, source: &mut dyn Source) -> Result<Option<u64>, Halt> {
-        halted(&self.shared.lock())?;
+        halted(&mut self.shared.lock())?;
         self.grow_for_consumers()?;
         let Some(batch) = source.next()? else { return Ok(None) };
         let mismatch = |Mismatch(message)| Failure {
@@ -157,9 +239,7 @@ impl Producer<'_> {
     }
 
     fn append_cut(&mut self, batch: &Batch<'_>, samples: u64) -> Result<(), Halt> {
-        if self.ring().info.capacity < 2 * samples {
-            self.grow(4 * samples, 0)?;
-        }
+        self.grow_for_source(samples, 0)?;
         self.claim(samples, 0)?;
         let shared = self.shared;
         let first = u128::from(shared.lock().log.head());
@@ -182,9 +262,7 @@ impl Producer<'_> {
     fn append_whole(&mut self, batch: &Batch<'_>) -> Result<(), Halt> {
         let encoded = Encoded::new(batch);
         let len = encoded.len_bytes();
-        if self.ring().info.byte_lane < 2 * len {
-            self.grow(0, 4 * len)?;
-        }
+        self.grow_for_source(1, len)?;
         let start = self.claim(1, len)?;
         let shared = self.shared;
         let sample = u128::from(shared.lock().log.head());
@@ -215,7 +293,7 @@ impl Producer<'_> {
             state = self.shared.lock();
         }
         let head = state.log.head();
-        state.log.end_epoch();
+        state.log.end_epoch(length.is_some());
         self.shared.head.end_epoch(epoch, head);
         let expected = self.shared.head.length().samples;
         if let Some(length) = length {
@@ -243,10 +321,16 @@ impl Producer<'_> {
 }
 
 /// Whether appending should stop here.
-pub(super) fn halted(state: &State) -> Result<(), Halt> {
-    match state.phase {
-        Phase::Broken(_) => Err(Halt::Stopped),
-        _ if state.log.is_abandoned() => Err(Halt::Abandoned),
-        _ => Ok(()),
+pub(super) fn halted(state: &mut State) -> Result<(), Halt> {
+    if let Phase::Broken(_) = state.phase {
+        return Err(Halt::Stopped);
     }
+    if !state.log.is_abandoned() {
+        state.abandoned_since = None;
+        return Ok(());
+    }
+    // Who comes back after a crash may be the first of several, and another may need this epoch still.
+    let since = *state.abandoned_since.get_or_insert_with(Since::now);
+    let patience = if state.log.is_wanted_by_number() { COMING_BACK } else { Duration::ZERO };
+    if since.is_over(patience) { Err(Halt::Abandoned) } else { Ok(()) }
 }

@@ -7,11 +7,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use feedline_ring::RingWriter;
+use feedline_ring::log::Size;
 use feedline_ring::signal::{EpochLength, UNKNOWN};
 
 use super::producer::{Halt, Producer, Ring};
-use super::shape::{PublishedRing, allocate, first_ring, strides};
-use super::{Phase, State};
+use super::shape::{History, PublishedRing, allocate, first_ring, ring_info, strides, with_history};
+use super::{Options, Phase, State};
 use crate::batch::Batch;
 use crate::error::Error;
 use crate::schema::Schema;
@@ -27,9 +28,9 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    fn new(info: RingInfo, batch_bytes: u64) -> Result<Self, Error> {
-        let writer = allocate(&info, batch_bytes)?;
-        let memory = rustix::io::fcntl_dupfd_cloexec(writer.memfd(), 0).map_err(Error::io("sharing a ring"))?;
+    fn new(info: RingInfo, batch_bytes: u64, options: &Options) -> Result<Self, Error> {
+        let writer = allocate(&info, batch_bytes, options.history_dir.as_deref())?;
+        let memory = writer.memfd().share()?;
         Ok(Self { writer, info, memory: Arc::new(memory) })
     }
 }
@@ -46,15 +47,19 @@ impl Producer<'_> {
             }
             Schema::Whole { .. } => (1, Encoded::new(batch).len_bytes()),
         };
-        let mut info = first_ring(&schema, options.ring, samples, bytes)?;
-        {
-            let state = self.shared.lock();
-            // Whoever is here already came while the feed was empty and got an empty ring.
-            info.generation = state.ring.as_ref().map_or(0, |ring| ring.info.generation + 1);
-            info.capacity = info.capacity.max(if matches!(schema, Schema::Cut { .. }) { state.grow_to } else { 0 });
-        }
         self.correct_length(&schema, samples);
-        let prepared = Prepared::new(info, bytes)?;
+        let epoch = Some(self.shared.head.length().samples).filter(|&samples| samples != UNKNOWN);
+        self.has_history = epoch.is_some() || matches!(options.history, History::Bytes(_));
+        let first = first_ring(&schema, options, samples, bytes, epoch.or(self.has_history.then_some(0)))?;
+        let info = {
+            let state = self.shared.lock();
+            let window = if matches!(schema, Schema::Cut { .. }) { state.grow_to } else { 0 };
+            // Whoever is here already came while the feed was empty and got an empty ring.
+            let before = state.ring.as_ref().map(|ring| ring.info.generation);
+            let info = RingInfo { generation: before.unwrap_or(0), ..first };
+            info.resized(info.size().widened(window, 0))
+        };
+        let prepared = Prepared::new(info, bytes, options)?;
         self.install(prepared, |_| ());
         Ok(())
     }
@@ -78,25 +83,23 @@ impl Producer<'_> {
     /// A ring for a feed that has nothing in it yet, so that consumers can attach and see an empty epoch.
     pub fn publish_empty(&mut self) -> Result<(), Halt> {
         let schema = Schema::Whole { why: "the loader has yielded nothing yet".into() };
-        let info = RingInfo { generation: 0, capacity: 1, byte_lane: 4096, source_batch: 1, schema };
-        let prepared = Prepared::new(info, 1)?;
+        let size = Size { capacity: 1, window: 1, byte_lane: 4096, byte_window: 4096 };
+        let info = ring_info(schema, &self.shared.options, size, 1);
+        let prepared = Prepared::new(info, 1, &self.shared.options)?;
         self.install(prepared, |_| ());
         self.ring = None;
         Ok(())
     }
 
-    /// Another ring of at least this capacity, with every intact sample in it. About 10 ms for 100 MB.
-    pub fn prepare(&self, capacity: u64, byte_lane: u64) -> Result<Prepared, Error> {
+    /// Another ring of this size, with every intact sample in it. About 10 ms for 100 MB.
+    pub fn prepare(&self, size: Size) -> Result<Prepared, Error> {
         let (oldest, head, live_bytes) = {
             let state = self.shared.lock();
             (state.log.oldest(), state.log.head(), state.log.live_bytes())
         };
         let old = self.ring();
-        let mut info = old.info.clone();
-        info.generation += 1;
-        info.capacity = info.capacity.max(capacity);
-        info.byte_lane = if info.byte_lane > 0 { info.byte_lane.max(byte_lane) } else { 0 };
-        let mut prepared = Prepared::new(info, old.strides.iter().sum())?;
+        let info = old.info.resized(size);
+        let mut prepared = Prepared::new(info, old.strides.iter().sum(), &self.shared.options)?;
         let writer = &mut prepared.writer;
         for (lane, &stride) in old.strides.iter().enumerate().filter(|(_, stride)| **stride > 0) {
             let first = u128::from(oldest) * u128::from(stride);
@@ -116,9 +119,9 @@ impl Producer<'_> {
         {
             let mut state = self.shared.lock();
             if self.ring.is_some() {
-                state.log.grow(info.capacity, info.byte_lane);
+                state.log.grow(info.size());
             } else {
-                state.log.shape(info.capacity, (info.byte_lane > 0).then_some(info.byte_lane));
+                state.log.shape(info.size());
             }
             state.ring = Some(Arc::new(published));
             if state.phase == Phase::Starting {
@@ -133,29 +136,67 @@ impl Producer<'_> {
         self.ring = Some(Ring { writer, strides: strides(&info.schema), info });
     }
 
-    /// Makes room for the source's own batches: without it the feed can't go on.
-    pub fn grow(&mut self, capacity: u64, byte_lane: u64) -> Result<(), Halt> {
-        let prepared = self.prepare(capacity, byte_lane)?;
-        self.install(prepared, |_| ());
+    /// Makes room for the source's own batches, `samples` more in `bytes` of the byte lane: without it the feed can't go on.
+    pub fn grow_for_source(&mut self, samples: u64, bytes: u64) -> Result<(), Halt> {
+        let old = self.ring().info.size();
+        let mut size = old;
+        if old.byte_lane == 0 && old.window < 2 * samples {
+            size = size.widened(4 * samples, 0);
+        }
+        if old.byte_lane > 0 && old.byte_window < 2 * bytes {
+            size = size.widened(0, 4 * bytes);
+        }
+        if self.shared.options.policy.replay {
+            let (head, end_bytes) = {
+                let state = self.shared.lock();
+                (state.log.head(), state.log.live_bytes().map_or(0, |(_, end)| end))
+            };
+            let doubled = |have: u64, need: u64| if need > have { need.max(2 * have) } else { have };
+            size.capacity = doubled(size.capacity, head + samples);
+            size.byte_lane = if old.byte_lane > 0 { doubled(size.byte_lane, end_bytes + bytes + 64) } else { 0 };
+        }
+        if size != old {
+            let prepared = self.prepare(size)?;
+            self.install(prepared, |_| ());
+        }
         Ok(())
+    }
+
+    /// Once an epoch's length is known: makes room for the history, where that is a share of it.
+    pub fn grow_for_history(&mut self) {
+        let length = self.shared.head.length().samples;
+        let Some(ring) = self.ring.as_ref().filter(|_| length != UNKNOWN && !self.has_history) else { return };
+        self.has_history = true;
+        let per_sample = match (&ring.info.schema, self.shared.lock().log.head()) {
+            (Schema::Cut { .. }, _) | (_, 0) => ring.strides.iter().sum(),
+            (Schema::Whole { .. }, batches) => self.shared.lock().bytes / batches,
+        };
+        let size = with_history(ring.info.size(), &self.shared.options, length, per_sample);
+        if size == ring.info.size() {
+            return;
+        }
+        match self.prepare(size) {
+            Ok(prepared) => self.install(prepared, |_| ()),
+            Err(error) => tracing::warn!("feed {:?} goes on without a history: {error}", self.shared.name),
+        }
     }
 
     /// Makes room for consumers' larger batches; where there is none, those who can't do without are told.
     pub fn grow_for_consumers(&mut self) -> Result<(), Halt> {
         let Some(ring) = &self.ring else { return Ok(()) };
-        let capacity = ring.info.capacity;
+        let size = ring.info.size();
         let wanted = {
             let mut state = self.shared.lock();
-            let starved = state.starved_of(capacity);
+            let starved = state.starved_of(size.window);
             std::mem::take(&mut state.grow_to).max(starved)
         };
-        if wanted <= capacity || !matches!(ring.info.schema, Schema::Cut { .. }) {
+        if wanted <= size.window || !matches!(ring.info.schema, Schema::Cut { .. }) {
             return Ok(());
         }
-        match self.prepare(wanted, 0) {
+        match self.prepare(size.widened(wanted, 0)) {
             Ok(prepared) => self.install(prepared, |_| ()),
             Err(error) => {
-                self.shared.lock().refuse_larger_than(capacity, &error);
+                self.shared.lock().refuse_larger_than(size.window, &error);
                 self.shared.control_bell.ring();
             }
         }
@@ -165,18 +206,18 @@ impl Producer<'_> {
 
 impl State {
     /// What the ring must hold for consumers that starve in front of a full one: the epoch turned out longer than announced.
-    fn starved_of(&self, capacity: u64) -> u64 {
+    fn starved_of(&self, window: u64) -> u64 {
         let waiting =
             self.members.values().filter(|member| member.joined && !member.is_refused && member.page.is_waiting());
         let largest = waiting.filter_map(|member| member.batch_size).max().unwrap_or(0);
-        let is_full = self.log.head() - self.log.oldest() + capacity / 4 >= capacity;
-        if largest > capacity && is_full { capacity.saturating_mul(2).min(largest.saturating_mul(2)) } else { 0 }
+        let is_full = self.log.head() - self.log.oldest() + window / 4 >= window;
+        if largest > window && is_full { window.saturating_mul(2).min(largest.saturating_mul(2)) } else { 0 }
     }
 
     /// Tells those who can't do with this ring. They leave by themselves, when their batches are safe.
-    fn refuse_larger_than(&mut self, capacity: u64, error: &Error) {
+    fn refuse_larger_than(&mut self, window: u64, error: &Error) {
         for (_, member) in self.members.iter_mut() {
-            let is_too_large = member.batch_size.is_some_and(|size| size > capacity);
+            let is_too_large = member.batch_size.is_some_and(|size| size > window);
             if member.joined && is_too_large && !std::mem::replace(&mut member.is_refused, true) {
                 member.news = Some(Reply::Refused { why: error.to_string(), batch_size: true });
             }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_ring::Doorbell;
+use feedline_ring::log::{Lag, Size};
 use feedline_ring::signal::UNKNOWN;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -20,6 +21,9 @@ const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// and loses nothing: it joins again when it asks.
 const REST: Duration = Duration::from_secs(2);
 
+/// How long, in all, a slow consumer may hold up those who starve before it is named.
+const LAGGARD: Duration = Duration::from_secs(1);
+
 /// How long those who have attached are given to ask for their first batch when the loader has failed.
 const MOMENT: Duration = Duration::from_secs(1);
 
@@ -30,14 +34,24 @@ impl Producer<'_> {
             let mut state = self.shared.lock();
             state.refresh();
             if let Some(start) = state.log.claim(samples, bytes) {
+                self.forget(&state);
                 return Ok(start);
             }
         }
         let began = Instant::now();
         let claimed = self.claim_slowly(samples, bytes);
         self.shared.head.want_nothing();
-        self.shared.lock().waited += began.elapsed();
+        let mut state = self.shared.lock();
+        state.waited += began.elapsed();
+        self.forget(&state);
         claimed
+    }
+
+    /// Before what was claimed is written: tells those whom nobody waits for what is no longer there.
+    fn forget(&self, state: &State) {
+        if state.log.policy().lag == Lag::Skip {
+            self.shared.head.forget_before(state.log.oldest());
+        }
     }
 
     /// The ring is full. Sleeps until a quarter of it is free, or somebody starves and there is just enough.
@@ -45,20 +59,28 @@ impl Producer<'_> {
         let mut stall = Stall::default();
         loop {
             self.grow_for_consumers()?;
-            let (capacity, byte_lane) = (self.ring().info.capacity, self.ring().info.byte_lane);
             let mut state = self.shared.lock();
-            halted(&state)?;
-            let comfortable = state.log.wanted(samples.max(capacity / 4), bytes.max(byte_lane / 4));
-            self.shared.head.want(comfortable.unwrap_or(UNKNOWN));
+            halted(&mut state)?;
+            let Size { window, byte_window, .. } = state.log.size();
+            let comfort = (samples.max(window / 4), bytes.max(byte_window / 4));
+            let in_the_way = state.log.in_the_way(comfort.0, comfort.1);
+            self.shared.head.want(in_the_way.iter().map(|one| one.wanted).min().unwrap_or(UNKNOWN));
             state.refresh();
-            let is_comfortable = comfortable.is_some_and(|wanted| state.log.in_the_way_of(wanted).is_empty());
-            if (is_comfortable || state.members.anybody_starves(&state.log) || state.members.is_empty())
+            let is_comfortable = state.log.in_the_way(comfort.0, comfort.1).is_empty();
+            let somebody_starves = state.members.anybody_starves(&state.log);
+            if (is_comfortable || somebody_starves || state.members.is_empty())
                 && let Some(start) = state.log.claim(samples, bytes)
             {
                 return Ok(start);
             }
-            let in_the_way =
-                state.log.wanted(samples, bytes).map_or_else(Vec::new, |wanted| state.log.in_the_way_of(wanted));
+            let in_the_way = match state.log.policy().lag {
+                Lag::Skip => Vec::new(),
+                Lag::Block | Lag::History => state.log.in_the_way(samples, bytes),
+            };
+            let in_the_way: Vec<_> = in_the_way.iter().map(|one| (one.id, one.released)).collect();
+            if somebody_starves {
+                self.laggards.see(&state, &in_the_way, &self.shared.name);
+            }
             let stalled = stall.look(&state, &in_the_way, self.shared.options.stall_timeout);
             let bells = state.bells();
             drop(state);
@@ -93,6 +115,23 @@ impl Producer<'_> {
         let _ = self.wait_until(|_, state| {
             Ok(state.members.values().all(|member| member.join_number > 0 || member.idle_since.is_over(MOMENT)))
         });
+    }
+
+    /// Waits for something that nobody is in a hurry for: consumers don't ring for it.
+    pub fn wait_quietly(&mut self, mut ready: impl FnMut(&mut State) -> bool) -> Result<(), Halt> {
+        loop {
+            let mut state = self.shared.lock();
+            if let Phase::Broken(_) = state.phase {
+                return Err(Halt::Stopped);
+            }
+            state.refresh();
+            if ready(&mut state) {
+                return Ok(());
+            }
+            let bells = state.bells();
+            drop(state);
+            self.sleep(&bells)?;
+        }
     }
 
     /// Waits for something that consumers bring about by reading on. `ready` may name some to be cut off instead.
@@ -141,7 +180,7 @@ impl Producer<'_> {
             let state = self.shared.lock();
             self.ring.is_some() && stalled.iter().any(|&(id, _)| needs_ring(&state, id))
         };
-        let prepared = match any_needs_ring.then(|| self.prepare(0, 0)).transpose() {
+        let prepared = match any_needs_ring.then(|| self.prepare(self.ring().info.size())).transpose() {
             Ok(prepared) => prepared,
             Err(error) => {
                 if !std::mem::replace(&mut self.is_short_of_memory, true) {
@@ -201,6 +240,40 @@ impl Producer<'_> {
 impl State {
     fn bells(&self) -> Vec<Arc<Doorbell>> {
         self.members.values().map(|member| Arc::clone(&member.bell)).collect()
+    }
+}
+
+/// Names those who are slow, and not stuck: once each.
+#[derive(Default)]
+pub(super) struct Laggards {
+    seen: BTreeMap<u64, Seen>,
+}
+
+struct Seen {
+    last: Instant,
+    held_up: Duration,
+}
+
+impl Laggards {
+    /// Somebody starves, and these are in the way.
+    fn see(&mut self, state: &State, in_the_way: &[(u64, u64)], name: &str) {
+        self.seen.retain(|&id, _| state.members.get(id).is_some());
+        for &(id, position) in in_the_way {
+            let now = Instant::now();
+            let seen = self.seen.entry(id).or_insert(Seen { last: now, held_up: Duration::ZERO });
+            let before = seen.held_up;
+            // What lies between two looks that are further apart was somebody else's doing.
+            seen.held_up += now.duration_since(seen.last).min(Duration::from_millis(100));
+            seen.last = now;
+            if before < LAGGARD && seen.held_up >= LAGGARD {
+                let pid = state.members.get(id).map_or(0, |member| member.pid);
+                let behind = state.log.head().saturating_sub(position);
+                tracing::warn!(
+                    "feed {name:?}: pid {pid} is {behind} samples behind, and the others wait for it\n  \
+                     lag=\"history\" lets them run ahead as far as history= reaches, lag=\"skip\" lets it lose samples"
+                );
+            }
+        }
     }
 }
 

@@ -1,0 +1,108 @@
+//! Going on where one was: after a crash with a saved place, after being cut off, after the server was lost.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use feedline_ring::LeaseTable;
+
+use super::link::Link;
+use super::pressure::Pressure;
+use super::view::View;
+use super::{Check, Consumer};
+use crate::error::{Error, Failure, FailureKind};
+use crate::source::Mark;
+
+impl Consumer {
+    /// The next sample that this consumer will get: where to go on after a crash.
+    pub fn position(&self) -> Mark {
+        if let Some(mark) = self.resume {
+            return mark;
+        }
+        let index = self.cursor.map_or(0, |cursor| cursor - self.start) + self.had;
+        Mark { epoch: self.epoch, index }
+    }
+
+    /// Goes on there, from the next batch on. If those samples are gone, asking for that batch says so.
+    pub fn resume_at(&mut self, mark: Mark) {
+        self.leave();
+        self.epoch = mark.epoch;
+        self.resume = Some(mark);
+    }
+
+    /// Waits for another server of the same feed, and goes on with it where we were.
+    pub(super) fn reconnect(&mut self, why: &str, check: Check<'_>) -> Result<(), Error> {
+        let (name, limit) = (self.config.name.clone(), self.config.reconnect);
+        let began = Instant::now();
+        tracing::warn!("{}\n  waiting up to {} s for another", first_line(why), limit.as_secs_f64());
+        let (link, welcome) = Link::open(&name, limit, check).map_err(|error| match error {
+            Error::NotFound { .. } => {
+                Error::ServerLost(format!("{why}\n  none came back within {} s", limit.as_secs_f64()))
+            }
+            error => error,
+        })?;
+        if !welcome.ring.schema.goes_with(self.schema()) {
+            let message = format!(
+                "feed {name:?} came back (pid {}) with other batches: {} before, {} now\n  attach anew",
+                link.server_pid(),
+                self.schema().describe(),
+                welcome.ring.schema.describe(),
+            );
+            return Err(Error::Failed(Failure::new(FailureKind::Schema, message)));
+        }
+        let mark = (self.joins > 0).then(|| self.position());
+        let head = Arc::new(welcome.head);
+        // What was handed out keeps the old ring, which nobody writes to any more.
+        self.table = LeaseTable::new(Arc::clone(&head), welcome.page, welcome.bell, 0, 0);
+        self.view = View::new(welcome.ring, welcome.memory, self.config.mode, &name)?;
+        self.stats.server_pid = link.server_pid();
+        (self.link, self.head, self.pressure) = (link, head, Pressure::default());
+        (self.joined, self.joining) = (false, false);
+        self.stalled_secs = None;
+        self.resume = mark;
+        self.report_mode();
+        let waited = began.elapsed().as_secs_f64();
+        match mark {
+            Some(Mark { epoch, index }) => tracing::warn!(
+                "feed {name:?} is back after {waited:.1} s (pid {}): going on at sample {index} of epoch {epoch}",
+                self.stats.server_pid,
+            ),
+            None => tracing::warn!("feed {name:?} is back after {waited:.1} s (pid {})", self.stats.server_pid),
+        }
+        Ok(())
+    }
+
+    /// The answer to a join at a place that is no longer there.
+    pub(super) fn gone(&mut self, until: Option<u64>) -> Error {
+        let Mark { epoch, index } = self.resume.take().unwrap_or(Mark { epoch: self.epoch, index: 0 });
+        let what = match until {
+            Some(until) if until == index + 1 => format!("sample {index} of epoch {epoch} is gone"),
+            Some(until) => format!("samples {index} to {} of epoch {epoch} are gone", until - 1),
+            None => format!("epoch {epoch}, from sample {index} on, is gone"),
+        };
+        if let Some(error) = self.stalled(Some(&what)) {
+            return error;
+        }
+        Error::Gone(format!(
+            "feed {:?}: {what}\n  \
+             keep more of an epoch with Server(history=...), or iterate again to join the feed anew",
+            self.config.name,
+        ))
+    }
+
+    /// What one gets that stood still for too long, and whose place is lost.
+    pub(super) fn stalled(&mut self, what: Option<&str>) -> Option<Error> {
+        let secs = self.stalled_secs.take()?;
+        (self.in_epoch, self.resume) = (false, None);
+        let what = what.map_or_else(String::new, |what| format!("; {what}"));
+        Some(Error::Stalled(format!(
+            "this consumer (pid {}) held up feed {:?} for {secs} s and was detached{what}\n  \
+             iterate again to join the feed anew, or give the server a longer stall_timeout_secs or more history=",
+            std::process::id(),
+            self.config.name,
+        )))
+    }
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or(text)
+}

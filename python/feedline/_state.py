@@ -1,0 +1,93 @@
+"""Where a loader that can resume was, kept in a file: a server that restarts goes on from there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from feedline._errors import FeedValueError
+
+Place = tuple[int, int]
+"""An epoch, and how many of its samples came before."""
+
+# Asking the loader may cost this share of the time.
+_SHARE = 0.02
+_WRITE_EVERY_SECS = 0.1
+
+
+class StateFile:
+    """The loader's state at the newest place that no consumer is behind."""
+
+    def __init__(self, path: str | os.PathLike[str], loader: Any, name: str) -> None:
+        """Check that the loader can be asked, and the file be written."""
+        for method in ("state_dict", "load_state_dict"):
+            if not callable(getattr(loader, method, None)):
+                raise FeedValueError(
+                    f"state_file needs a loader that can resume, and {type(loader).__name__} has no"
+                    f" {method}()\n  use torchdata's StatefulDataLoader, or leave state_file out"
+                )
+        self._path = Path(path).absolute()
+        if not self._path.parent.is_dir():
+            raise FeedValueError(f'state_file="{path}": {self._path.parent} is not a folder')
+        self._loader = loader
+        self._name = name
+        self._states: deque[tuple[Place, Any]] = deque()
+        self._written: Place | None = None
+        self._ask_at = self._write_at = 0.0
+
+    def load(self) -> Place | None:
+        """Give the loader what an earlier server kept, and tell where that was."""
+        try:
+            kept = pickle.loads(self._path.read_bytes())  # noqa: S301 - the user's own file
+            feed, place, state = kept["feed"], (kept["epoch"], kept["sample"]), kept["state"]
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            raise FeedValueError(
+                f'state_file="{self._path}" cannot be read: {error}\n  delete it to start anew'
+            ) from error
+        if feed != self._name:
+            raise FeedValueError(
+                f'state_file="{self._path}" is of feed "{feed}", not of "{self._name}"\n'
+                "  give each feed a file of its own"
+            )
+        self._loader.load_state_dict(state)
+        self._states.append((place, state))
+        self._written = place
+        return place
+
+    def mark(self, head: Place, needed: Place | None) -> None:
+        """Note the loader's state at the head; keep the one that a restart would need."""
+        now = time.monotonic()
+        if now >= self._ask_at:
+            self._states.append((head, self._loader.state_dict()))
+            after = time.monotonic()
+            self._ask_at = after + (after - now) / _SHARE
+        if needed is not None:
+            while len(self._states) > 1 and self._states[1][0] <= needed:
+                self._states.popleft()
+        if now >= self._write_at:
+            self._write()
+            self._write_at = time.monotonic() + _WRITE_EVERY_SECS
+
+    def _write(self) -> None:
+        if not self._states or self._states[0][0] == self._written:
+            return
+        (epoch, sample), state = self._states[0]
+        kept = {"feed": self._name, "epoch": epoch, "sample": sample, "state": state}
+        beside = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        beside.write_bytes(pickle.dumps(kept))
+        # A reader sees the old file or the new one, never half of it.
+        beside.replace(self._path)
+        self._written = (epoch, sample)
+
+    def close(self, *, is_done: bool) -> None:
+        """At the feed's end: nothing to go on with if all epochs are done."""
+        if is_done:
+            with contextlib.suppress(FileNotFoundError):
+                self._path.unlink()
