@@ -74,6 +74,46 @@ class Sized(Numbered):
         return math.ceil(self.samples_in(0) / self.batch)
 
 
+class ByEpoch(Sized):
+    """Whose epochs depend on their number alone, as those of a seeded sampler do."""
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epochs_begun = epoch
+
+
+class Resumable(Sized):
+    """A loader that can go on in the middle of an epoch in another process."""
+
+    def __init__(self, samples: int, batch: int, *, width: int = 37, pause_secs: float = 0) -> None:
+        super().__init__(samples, batch, width=width)
+        self.pause_secs = pause_secs
+        self.epoch = 0
+        self.start = 0
+        self.is_resumed = False
+
+    def __iter__(self) -> Iterator[Batch]:
+        if not self.is_resumed:
+            self.epoch, self.start = self.epochs_begun, 0
+        self.is_resumed = False
+        self.epochs_begun = self.epoch + 1
+        return self._rest()
+
+    def _rest(self) -> Iterator[Batch]:
+        samples = self.samples_in(self.epoch)
+        while self.start < samples:
+            time.sleep(self.pause_secs)
+            start, self.start = self.start, min(self.start + self.batch, samples)
+            self.samples_yielded += self.start - start
+            yield numbered_batch(self.epoch, start, self.start, self.width)
+
+    def state_dict(self) -> dict[str, int]:
+        return {"epoch": self.epoch, "start": self.start}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.epoch, self.start = state["epoch"], state["start"]
+        self.is_resumed = True
+
+
 class Endless(Numbered):
     """A stream that never ends its first epoch."""
 

@@ -21,6 +21,8 @@ pub enum FailureKind {
     Loader,
     /// The loader yielded what can't be served.
     Schema,
+    /// There was no room for what was asked for.
+    Memory,
     /// The server couldn't go on.
     Server,
     /// Somebody stopped the server.
@@ -130,6 +132,7 @@ impl Failure {
 
     /// A failure of the server's own.
     pub fn server(error: &Error) -> Self {
-        Self::new(FailureKind::Server, error.to_string())
+        let kind = if matches!(error, Error::Memory(_)) { FailureKind::Memory } else { FailureKind::Server };
+        Self::new(kind, error.to_string())
     }
 }

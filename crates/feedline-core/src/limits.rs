@@ -29,7 +29,8 @@ pub(crate) fn size_text(bytes: u64) -> String {
         0..1_000 => format!("{bytes} bytes"),
         1_000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
         1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
-        _ => format!("{:.2} GB", bytes as f64 / 1e9),
+        1_000_000_000..1_000_000_000_000 => format!("{:.2} GB", bytes as f64 / 1e9),
+        _ => format!("{:.1} TB", bytes as f64 / 1e12),
     }
 }
 

@@ -52,6 +52,7 @@ pub fn failed(py: Python<'_>, failure: &Failure) -> PyErr {
     let name = match failure.kind {
         FailureKind::Loader => "LoaderError",
         FailureKind::Schema => "SchemaError",
+        FailureKind::Memory => "FeedMemoryError",
         FailureKind::Server => "FeedlineError",
         FailureKind::Stopped => "ServerLostError",
     };

@@ -297,7 +297,12 @@ impl Log {
 
     /// What bounds the others.
     fn window(&self) -> Reach {
-        if self.policy.lag == Lag::History { self.whole() } else { self.ring() }
+        match self.policy.lag {
+            Lag::Block => self.ring(),
+            Lag::History => self.whole(),
+            // The other half is for those who are a little slower than the fastest.
+            Lag::Skip => Reach { samples: self.size.window / 2, bytes: self.size.byte_window / 2 },
+        }
     }
 
     /// How far one must have released before `need` more samples, in `need_bytes` of the byte lane, can be claimed.
@@ -482,6 +487,11 @@ impl Log {
     /// The oldest sample that anybody needs, in the epoch that is being written or an earlier one.
     pub fn floor(&self) -> Option<u64> {
         self.cursors.values().map(|cursor| cursor.released.unwrap_or(self.head)).min()
+    }
+
+    /// The place of the one that is furthest ahead.
+    pub fn fastest(&self) -> u64 {
+        self.cursors.values().filter_map(|cursor| cursor.released).max().unwrap_or(self.head)
     }
 
     /// Which epoch a sample belongs to, and its number there.
@@ -701,10 +711,12 @@ mod tests {
         let mut log = log(Lag::Skip, 10, 5);
         log.join(1, Entry::EpochStart).unwrap();
         log.join(2, Entry::EpochStart).unwrap();
-        assert_eq!(fill(&mut log), 10);
-        log.advance(1, 0, 10);
-        assert_eq!(fill(&mut log), 20);
-        assert_eq!(log.oldest(), 5, "the history is what is left for the slow");
+        assert_eq!(fill(&mut log), 5);
+        for (released, head) in [(5, 10), (10, 15), (15, 20)] {
+            log.advance(1, 0, released);
+            assert_eq!((log.fastest(), fill(&mut log)), (released, head));
+        }
+        assert_eq!(log.oldest(), 5, "half of the ring and the history are left for the slow");
         log.leave(1);
         assert_eq!(fill(&mut log), 20);
     }

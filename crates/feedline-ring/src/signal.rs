@@ -56,6 +56,8 @@ pub struct HeadWords {
     epoch_tail: AtomicU64,
     /// Samples before this one may be overwritten under a reader that nobody waits for.
     oldest: AtomicU64,
+    /// Where the fastest of these readers was then.
+    fastest: AtomicU64,
     /// How many epochs have ended; the table below has the ends of the last of them.
     ended: AtomicU64,
     ends: [AtomicU64; EPOCHS_AHEAD as usize],
@@ -99,6 +101,7 @@ impl Default for HeadWords {
             epoch_batches: AtomicU64::new(UNKNOWN),
             epoch_tail: AtomicU64::new(UNKNOWN),
             oldest: AtomicU64::new(0),
+            fastest: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             ends: std::array::from_fn(|_| AtomicU64::new(UNKNOWN)),
         }
@@ -148,8 +151,9 @@ impl HeadWords {
         self.ended.store(epoch + 1, Ordering::Release);
     }
 
-    /// Tells what is about to be overwritten, before it is.
-    pub fn forget_before(&self, oldest: u64) {
+    /// Tells what is about to be overwritten, before it is, and where the fastest reader is.
+    pub fn forget_before(&self, oldest: u64, fastest: u64) {
+        self.fastest.store(fastest, Ordering::Relaxed);
         self.oldest.store(oldest, Ordering::Relaxed);
         // Before the writes that follow. Pairs with the fence in `oldest`.
         fence(Ordering::Release);
@@ -230,6 +234,11 @@ impl HeadWords {
         // After the reads that came before. Pairs with the fence in `forget_before`.
         fence(Ordering::Acquire);
         self.oldest.load(Ordering::Relaxed)
+    }
+
+    /// Where the fastest reader was when something was last overwritten.
+    pub fn fastest(&self) -> u64 {
+        self.fastest.load(Ordering::Relaxed)
     }
 
     /// Which ring holds the samples before a head that was loaded before this.

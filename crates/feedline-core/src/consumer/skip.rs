@@ -13,8 +13,8 @@ pub(super) struct Skips {
 }
 
 impl Consumer {
-    /// If the samples at the cursor were overwritten: goes on in the middle of what is still there. Says so if that is past
-    /// the epoch of which something was handed out.
+    /// If the samples at the cursor were overwritten: goes on where the fastest is. Not further ahead: the log waits for whoever
+    /// is there, and the fastest would lose samples itself. Says so if that is past the epoch of which something was handed out.
     pub(super) fn skip(&mut self, head: u64) -> Option<Look> {
         let oldest = self.head.oldest();
         // An epoch that we waited for may be long gone.
@@ -23,7 +23,7 @@ impl Consumer {
         if cursor >= oldest {
             return None;
         }
-        let target = oldest + head.saturating_sub(oldest) / 2;
+        let target = self.head.fastest().clamp(oldest, head.max(oldest));
         loop {
             let first_known = self.head.first_known();
             let end = self.head.end_of(self.epoch);

@@ -50,7 +50,7 @@ impl Producer<'_> {
     /// Before what was claimed is written: tells those whom nobody waits for what is no longer there.
     fn forget(&self, state: &State) {
         if state.log.policy().lag == Lag::Skip {
-            self.shared.head.forget_before(state.log.oldest());
+            self.shared.head.forget_before(state.log.oldest(), state.log.fastest());
         }
     }
 

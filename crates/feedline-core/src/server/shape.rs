@@ -193,7 +193,9 @@ pub(crate) fn allocate(info: &RingInfo, batch_bytes: u64, folder: Option<&Path>)
             size_text(batch_bytes),
         ))
     };
-    let layout = layout(info).ok_or_else(|| too_large(u64::MAX, available_bytes()))?;
+    let all_lanes =
+        strides(&info.schema).iter().sum::<u64>().saturating_mul(info.capacity).saturating_add(info.byte_lane);
+    let layout = layout(info).ok_or_else(|| too_large(all_lanes, available_bytes()))?;
     if let Some(folder) = folder {
         let len = layout.len_bytes();
         return RingWriter::create_in(folder, layout).map_err(|error| match error {
