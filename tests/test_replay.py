@@ -143,9 +143,15 @@ def test_a_loader_that_fails_fails_here_too() -> None:
         yield from Numbered(100, 10)
         raise OSError("disk on fire")
 
+    server = feedline.Server(broken(), "val", replay=True)
+    server.start()
+    with (
+        feedline.attach("val") as feed,
+        pytest.raises(feedline.LoaderError, match="disk on fire"),
+    ):
+        list(feed)
     with pytest.raises(feedline.LoaderError, match="disk on fire"):
-        with feedline.Server(broken(), "val", replay=True), feedline.attach("val") as feed:
-            list(feed)
+        server.wait()
 
 
 def test_across_processes(start: Start) -> None:

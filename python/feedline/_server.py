@@ -16,7 +16,7 @@ from feedline._core import ServerCore, check_name, parse_size
 from feedline._core import feeds as _feeds
 from feedline._errors import FeedlineError, FeedValueError
 from feedline._loader import begin_epoch, check_loader, is_one_shot, length_of
-from feedline._state import StateFile
+from feedline._state import Place, StateFile
 
 _log = logging.getLogger("feedline")
 
@@ -175,8 +175,11 @@ class Server:
     def _bind(self) -> ServerCore:
         if self._core is not None:
             raise FeedlineError(f'the server of feed "{self._name}" was started already')
-        resume = None if self._state is None else self._state.load()
-        self._core = ServerCore(self._name, resume=resume, **self._options)
+        options = dict(self._options, resume=None)
+        if self._state is not None:
+            options["resume"] = self._state.load()
+            options["samples"] = options["samples"] or self._state.samples
+        self._core = ServerCore(self._name, **options)
         return self._core
 
     def _run(self, core: ServerCore) -> None:
@@ -188,7 +191,13 @@ class Server:
             )
             raise
         state = self._state
-        mark = None if state is None else state.mark
+        mark = None
+        if state is not None:
+
+            def mark(head: Place, needed: Place | None) -> None:
+                state.samples = core.samples_per_epoch
+                state.mark(head, needed)
+
         core.run(self._loader, begin, mark, **length._asdict(), allow_pickle=self._allow_pickle)
         if state is not None:
             state.close(is_done=core.stats()["state"] == "ended")

@@ -39,11 +39,14 @@ class StateFile:
         self._states: deque[tuple[Place, Any]] = deque()
         self._written: Place | None = None
         self._ask_at = self._write_at = 0.0
+        self.samples: int | None = None
+        """Of an epoch, where the loader can't tell and an earlier server had counted them."""
 
     def load(self) -> Place | None:
         """Give the loader what an earlier server kept, and tell where that was."""
         try:
-            kept = pickle.loads(self._path.read_bytes())  # noqa: S301 - the user's own file
+            kept = pickle.loads(self._path.read_bytes())
+            self.samples = kept["samples"]
             feed, place, state = kept["feed"], (kept["epoch"], kept["sample"]), kept["state"]
         except FileNotFoundError:
             return None
@@ -79,7 +82,13 @@ class StateFile:
         if not self._states or self._states[0][0] == self._written:
             return
         (epoch, sample), state = self._states[0]
-        kept = {"feed": self._name, "epoch": epoch, "sample": sample, "state": state}
+        kept = {
+            "feed": self._name,
+            "epoch": epoch,
+            "sample": sample,
+            "samples": self.samples,
+            "state": state,
+        }
         beside = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         beside.write_bytes(pickle.dumps(kept))
         # A reader sees the old file or the new one, never half of it.
@@ -91,3 +100,5 @@ class StateFile:
         if is_done:
             with contextlib.suppress(FileNotFoundError):
                 self._path.unlink()
+        else:
+            self._write()

@@ -54,6 +54,8 @@ pub enum Request {
         batch_size: Option<u64>,
         /// Where.
         entry: JoinAt,
+        /// If it comes back after another server died: how many consumers that one had.
+        returning: u32,
     },
     /// Gives its cursor back.
     Leave,

@@ -149,6 +149,12 @@ impl ServerCore {
         }
     }
 
+    /// How long an epoch is, once known.
+    #[getter]
+    fn samples_per_epoch(&self) -> Option<u64> {
+        self.server.samples_per_epoch()
+    }
+
     /// Ends the feed because of something that happened outside of `run`; frees the name.
     fn fail(&self, py: Python<'_>, message: String) {
         py.detach(|| self.server.fail(Failure::new(FailureKind::Loader, message)));

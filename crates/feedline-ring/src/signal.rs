@@ -50,7 +50,8 @@ pub struct HeadWords {
     wanted: AtomicU64,
     /// What became of the server: a number that `feedline-core` gives its meaning.
     state: AtomicU32,
-    _reserved: AtomicU32,
+    /// How many consumers have a cursor.
+    joined: AtomicU32,
     epoch_samples: AtomicU64,
     epoch_batches: AtomicU64,
     epoch_tail: AtomicU64,
@@ -96,7 +97,7 @@ impl Default for HeadWords {
             generation: AtomicU32::new(0),
             wanted: AtomicU64::new(UNKNOWN),
             state: AtomicU32::new(0),
-            _reserved: AtomicU32::new(0),
+            joined: AtomicU32::new(0),
             epoch_samples: AtomicU64::new(UNKNOWN),
             epoch_batches: AtomicU64::new(UNKNOWN),
             epoch_tail: AtomicU64::new(UNKNOWN),
@@ -176,6 +177,11 @@ impl HeadWords {
         self.state.store(state, Ordering::Release);
     }
 
+    /// Tells how many consumers have a cursor.
+    pub fn set_joined(&self, joined: u32) {
+        self.joined.store(joined, Ordering::Relaxed);
+    }
+
     /// Ends a change: true if a consumer sleeps, and must be woken through the tick.
     pub fn announce<'a>(&self, mut consumers: impl Iterator<Item = &'a CursorWords>) -> bool {
         self.tick.fetch_add(1, Ordering::Release);
@@ -253,6 +259,11 @@ impl HeadWords {
         let state = self.state.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
         state
+    }
+
+    /// How many consumers have a cursor, or had when the server died.
+    pub fn joined(&self) -> u32 {
+        self.joined.load(Ordering::Relaxed)
     }
 
     /// How long an epoch is.

@@ -49,7 +49,9 @@ impl Consumer {
             );
             return Err(Error::Failed(Failure::new(FailureKind::Schema, message)));
         }
-        let mark = (self.joins > 0).then(|| self.position());
+        // Who had left has no place to go back to.
+        let mark = if self.joined { Some(self.position()) } else { self.resume };
+        self.returning = if mark.is_some() { self.head.joined() } else { 0 };
         let head = Arc::new(welcome.head);
         // What was handed out keeps the old ring, which nobody writes to any more.
         self.table = LeaseTable::new(Arc::clone(&head), welcome.page, welcome.bell, 0, 0);

@@ -115,6 +115,8 @@ pub struct Consumer {
     in_epoch: bool,
     /// Where to go on, at the next join.
     resume: Option<Mark>,
+    /// If another server was lost: how many consumers that one had.
+    returning: u32,
     /// We were cut off in the middle of an epoch, after standing still for so long.
     stalled_secs: Option<f64>,
     skips: Skips,
@@ -160,6 +162,7 @@ impl Consumer {
             lead: 0,
             in_epoch: false,
             resume: None,
+            returning: 0,
             stalled_secs: None,
             skips: Skips::default(),
             looked: Instant::now(),
@@ -230,7 +233,14 @@ impl Consumer {
     pub fn next(&mut self, check: Check<'_>) -> Result<Option<Received>, Error> {
         loop {
             match self.next_here(check) {
-                Err(Error::ServerLost(why)) if !self.config.reconnect.is_zero() => self.reconnect(&why, check)?,
+                Err(Error::ServerLost(why)) if !self.config.reconnect.is_zero() => {
+                    // What is needed to know that the epoch is over is here still.
+                    if let (true, Ok(Look::EpochOver(end))) = (self.joined, self.look()) {
+                        self.end_epoch(end);
+                        return Ok(None);
+                    }
+                    self.reconnect(&why, check)?;
+                }
                 outcome => return outcome,
             }
         }
@@ -328,7 +338,8 @@ impl Consumer {
             let batch_size = self.config.batch_size;
             let at = |Mark { epoch, index }| JoinAt::At { epoch, index };
             let entry = self.resume.map_or(self.config.entry, at);
-            self.link.send(&Request::Join { number: self.joins, batch_size, entry })?;
+            let returning = self.returning;
+            self.link.send(&Request::Join { number: self.joins, batch_size, entry, returning })?;
             self.joining = true;
         }
         let began = Instant::now();
@@ -340,6 +351,7 @@ impl Consumer {
                     self.joined = true;
                     self.joining = false;
                     self.stalled_secs = None;
+                    self.returning = 0;
                     let mark = self.resume.take();
                     if !self.view.replays() {
                         self.epoch = epoch;

@@ -180,6 +180,7 @@ impl Control {
         let State { log, members, .. } = &mut *state;
         if members.remove(id, log).is_some() {
             log.leave(id);
+            self.shared.head.set_joined(members.joined() as u32);
             self.shared.producer_bell.ring();
         }
     }
@@ -209,9 +210,9 @@ impl Control {
                     }
                     link.stage = if consumer { Stage::Waiting } else { Stage::Visitor };
                 }
-                Request::Join { number, batch_size, entry } => {
+                Request::Join { number, batch_size, entry, returning } => {
                     let Stage::Welcome(_) = link.stage else { return Err(WireError::Malformed("an early join")) };
-                    self.join(id, number, batch_size, entry)?;
+                    self.join(id, (number, returning), batch_size, entry)?;
                 }
                 Request::Leave => self.leave(id),
                 Request::Stats => {
@@ -228,16 +229,26 @@ impl Control {
         Ok(())
     }
 
-    fn join(&mut self, id: u64, number: u64, batch_size: Option<u64>, entry: JoinAt) -> Result<(), WireError> {
+    fn join(
+        &mut self,
+        id: u64,
+        (number, returning): (u64, u32),
+        batch_size: Option<u64>,
+        entry: JoinAt,
+    ) -> Result<(), WireError> {
         let mut state = self.shared.lock();
         let Some(link) = self.links.get_mut(&id) else { return Ok(()) };
         if let Err(why) = self.shared.make_room(&mut state, batch_size) {
             return link.channel.send(&Reply::Refused { why, batch_size: true }, vec![]);
         }
-        let State { log, members, .. } = &mut *state;
+        let State { log, members, returning: others, .. } = &mut *state;
         let Some(member) = members.get_mut(id) else { return Err(WireError::Closed) };
         if member.joined {
             return Err(WireError::Malformed("a second join"));
+        }
+        if let (JoinAt::At { epoch, index }, 2..) = (entry, returning) {
+            let first = self.shared.options.resume.map_or((0, 0), |at| (at.epoch, at.index));
+            others.came(log, returning, (epoch, index), first, self.shared.options.stall_timeout);
         }
         let place = match log.join(id, entry.into()) {
             Ok(place) => place,
@@ -249,6 +260,7 @@ impl Control {
         member.join_number = number;
         member.batch_size = batch_size;
         member.news = None;
+        self.shared.head.set_joined(members.joined() as u32);
         self.shared.producer_bell.ring();
         Ok(())
     }
@@ -262,6 +274,7 @@ impl Control {
             member.at_gate = false;
             member.idle_since = Since::now();
         }
+        self.shared.head.set_joined(state.members.joined() as u32);
         self.shared.producer_bell.ring();
     }
 

@@ -7,12 +7,13 @@
 //! ```
 //!
 //! `producer` appends, `room` waits and cuts off, `replace` makes rings; `control` talks to consumers; `members` is what both
-//! threads know of them.
+//! threads know of them, `returning` what they know of those who had another server before.
 
 mod control;
 mod members;
 mod producer;
 mod replace;
+mod returning;
 mod room;
 mod shape;
 
@@ -24,10 +25,12 @@ use std::time::{Duration, Instant};
 use feedline_ring::fork::Origin;
 use feedline_ring::log::Log;
 pub use feedline_ring::log::{Lag, Policy};
+use feedline_ring::signal::UNKNOWN;
 use feedline_ring::{Doorbell, HeadWriter};
 use serde::{Deserialize, Serialize};
 
 use self::members::Members;
+use self::returning::Returning;
 use self::shape::PublishedRing;
 use crate::error::{Error, Failure, FailureKind};
 use crate::names::HeldName;
@@ -175,6 +178,8 @@ struct State {
     log: Log,
     ring: Option<Arc<PublishedRing>>,
     members: Members,
+    /// Those who come back after an earlier server died.
+    returning: Returning,
     /// Since when all who are here wait for a later epoch.
     abandoned_since: Option<Since>,
     /// A window in samples that somebody needs.
@@ -188,6 +193,7 @@ impl State {
     /// Takes over what consumers report.
     fn refresh(&mut self) {
         self.members.refresh(&mut self.log);
+        self.returning.look(&mut self.log);
     }
 }
 
@@ -265,6 +271,7 @@ impl Server {
                 log,
                 ring: None,
                 members: Members::default(),
+                returning: Returning::default(),
                 abandoned_since: None,
                 grow_to: 0,
                 batches: 0,
@@ -325,6 +332,11 @@ impl Server {
         stats(&self.shared)
     }
 
+    /// An epoch's length in samples, once known.
+    pub fn samples_per_epoch(&self) -> Option<u64> {
+        Some(self.shared.head.length().samples).filter(|&samples| samples != UNKNOWN)
+    }
+
     /// Lets the control thread say goodbye, and waits for it.
     fn close(&self) {
         if !self.origin.is_here() {
@@ -370,7 +382,7 @@ fn stats(shared: &Shared) -> ServerStats {
         history_samples: state.log.size().capacity - state.log.size().window,
         oldest: state.log.oldest(),
         generation: ring.map_or(0, |ring| ring.info.generation),
-        samples_per_epoch: (samples_per_epoch != feedline_ring::signal::UNKNOWN).then_some(samples_per_epoch),
+        samples_per_epoch: (samples_per_epoch != UNKNOWN).then_some(samples_per_epoch),
         wait_secs: state.waited.as_secs_f64(),
         consumers: state.members.stats(&state.log),
     }

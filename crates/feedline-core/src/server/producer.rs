@@ -332,5 +332,5 @@ pub(super) fn halted(state: &mut State) -> Result<(), Halt> {
     // Who comes back after a crash may be the first of several, and another may need this epoch still.
     let since = *state.abandoned_since.get_or_insert_with(Since::now);
     let patience = if state.log.is_wanted_by_number() { COMING_BACK } else { Duration::ZERO };
-    if since.is_over(patience) { Err(Halt::Abandoned) } else { Ok(()) }
+    if since.is_over(patience) && !state.returning.is_waiting() { Err(Halt::Abandoned) } else { Ok(()) }
 }
