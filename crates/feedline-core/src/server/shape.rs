@@ -173,7 +173,7 @@ pub(crate) fn allocate(info: &RingInfo, batch_bytes: u64, folder: Option<&Path>)
         " with the whole epoch in it".to_owned()
     } else if info.capacity > info.window {
         let share = (info.capacity - info.window) as f64 / info.capacity as f64;
-        format!(", {:.0} % of it history,", share * 100.0)
+        format!(", {:.0} % of it history", share * 100.0)
     } else {
         String::new()
     };
