@@ -8,7 +8,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from . import jpeg, machine, memory, trial
+from . import history, jpeg, machine, memory, trial
 from .settings import Settings
 from .targets import Results, judge
 from .trial import Trial
@@ -41,6 +41,8 @@ def render(results: Results) -> str:
         parts.append(f"tiny batches (8 int64)\n{_rates(results.tiny)}")
     if results.memory:
         parts.append(f"memory of all processes together\n{_memory(results)}")
+    if results.history:
+        parts.append(f"a late joiner that reads every byte of an epoch\n{_history(results)}")
     if results.jpeg:
         parts.append(f"JPEG DataLoader, 2 workers\n{_jpeg(results)}")
     parts.append(_judgement(results))
@@ -128,6 +130,20 @@ def _memory(results: Results) -> str:
     return table(head, rows)
 
 
+def _history(results: Results) -> str:
+    rows = []
+    for place in dict.fromkeys(r.place for r in results.history):
+        failed = [r.error for r in results.history if r.place == place and r.error]
+        rows.append(
+            [
+                place if place.startswith("ring") else f"history, {place}",
+                _number(history.rate(results.history, place), ".2f") if not failed else failed[-1],
+                _number(history.share(results.history, place), ".1%"),
+            ]
+        )
+    return table(["", "GB/s", "of the ring's"], rows)
+
+
 def _jpeg(results: Results) -> str:
     rows = []
     for setting in dict.fromkeys(j.setting for j in results.jpeg):
@@ -169,7 +185,7 @@ def write(results: Results, settings: Settings, out: Path | None) -> Path:
         "targets": [target.as_json() for target in judge(results)],
         "notes": results.notes,
     }
-    for name in ("fanout", "tiny", "memory", "jpeg"):
+    for name in ("fanout", "tiny", "memory", "history", "jpeg"):
         document[name] = [one.as_json() for one in getattr(results, name)]
     if out is None:
         stem = f"{now:%Y-%m-%d}-{machine.short_name(described)}" + ("-quick" * settings.quick)

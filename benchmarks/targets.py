@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import jpeg, memory, trial
+from . import history, jpeg, memory, trial
+from .history import Reading
 from .jpeg import Jobs
 from .memory import Memory
 from .trial import Trial
@@ -19,6 +20,7 @@ class Results:
     fanout: list[Trial] = field(default_factory=list)
     tiny: list[Trial] = field(default_factory=list)
     memory: list[Memory] = field(default_factory=list)
+    history: list[Reading] = field(default_factory=list)
     jpeg: list[Jobs] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -108,6 +110,13 @@ def judge(results: Results) -> list[Target]:
             trial.ratio(tiny["feedline"], tiny["torch.multiprocessing"]),
         ),
         Target("of the ring, memory per added consumer", 0.02, False, _percent, _memory(results)),
+        Target(
+            "of the ring's rate, a late joiner from a history in a file",
+            0.5,
+            True,
+            _percent,
+            history.share(results.history, "file"),
+        ),
         Target(
             "a loader each, four JPEG jobs, the slowest",
             3.5,
