@@ -173,7 +173,8 @@ def test_a_killed_trainer_comes_back_and_misses_nothing(start: Start) -> None:
         roles.serve, loader="Sized", loader_args=[1000, 10], samples=1000, ring=100, history=1.0
     )
     server.expect("ready")
-    state, keys = None, []
+    state: Any = None
+    keys: list[int] = []
     for round_ in range(4):
         trainer = start(take_some_and_crash, name="train", batches=11 + round_, state=state)
         report = trainer.expect("taken")

@@ -41,7 +41,14 @@ class Server:
 
     The name is taken and consumers can attach once ``start()`` has returned. What the loader raises
     is raised by ``wait()``, and by every consumer. Costs the ring's memory (8 batches, at least
-    16 MB, unless ``ring`` says otherwise) and one copy of each batch.
+    16 MB, unless ``ring`` says otherwise), the history's, and one copy of each batch.
+
+    ``history`` is kept behind the ring for consumers that come late: a share of the epoch, or a
+    size such as "2GB"; with ``history_dir`` in a file there. ``lag`` says who waits for whom:
+    "block", the fastest for the slowest once the ring is full; "history", once the history is full;
+    "skip", nobody, and slow consumers lose samples. ``replay=True`` loads one epoch and serves it
+    again and again. ``state_file`` lets a server that is started anew go on in mid-epoch, if the
+    loader has ``state_dict`` and ``load_state_dict``.
     """
 
     def __init__(

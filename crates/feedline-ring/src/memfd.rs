@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{
     FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals,
@@ -57,7 +58,9 @@ impl Memfd {
         let fd = match open(folder, flags | OFlags::TMPFILE, mode) {
             // Not every file system has files without names.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
-                let path = folder.join(format!(".feedline-{}-{:p}", std::process::id(), &raw const mode));
+                static COUNT: AtomicU64 = AtomicU64::new(0);
+                let count = COUNT.fetch_add(1, Ordering::Relaxed);
+                let path = folder.join(format!(".feedline-{}-{count}", std::process::id()));
                 let opened = open(&path, flags | OFlags::CREATE, mode);
                 let _ = unlink(&path);
                 opened

@@ -142,7 +142,7 @@ pub(super) fn ring_info(schema: Schema, options: &Options, size: Size, source_ba
         byte_lane,
         byte_window,
         is_file: options.history_dir.is_some(),
-        skips: options.policy.lag == Lag::Skip,
+        skips: options.policy.lag == Lag::Skip && !options.policy.replay,
         replays: options.policy.replay,
         epochs: options.epochs,
         source_batch,
