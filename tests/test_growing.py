@@ -9,7 +9,7 @@ import pytest
 import feedline
 import roles
 from conftest import Start
-from loaders import EPOCH, Numbered
+from loaders import EPOCH, Numbered, Sized
 from processes import eventually, joined
 from reading import expected, is_exact, keys_of, read
 
@@ -110,3 +110,15 @@ def test_in_processes_that_join_one_after_the_other(start: Start) -> None:
             assert report["keys"] == want.keys
             assert report["exact"]
     assert server.ask("stats")["stats"]["ring_samples"] >= 1999
+
+
+def test_a_batch_larger_than_the_epoch_makes_the_ring_grow_once() -> None:
+    with (
+        feedline.Server(Sized(650, 50, width=1000), "train", samples=650) as server,
+        feedline.attach("train", batch_size=10**6) as feed,
+    ):
+        sizes = set()
+        for epoch in range(60):
+            assert read(feed) == expected(epoch, 650, 650)
+            sizes.add(server.stats()["ring_samples"])
+        assert len(sizes) == 1

@@ -14,7 +14,7 @@ import pytest
 
 import feedline
 from loaders import EPOCH, Numbered, Sized, torch_loader
-from reading import expected, read
+from reading import expected, keys_of, read
 
 SAMPLES = 3000
 
@@ -89,13 +89,15 @@ def test_with_little_history_a_late_joiner_waits_for_the_next_epoch(
 def test_one_that_joins_now_begins_at_the_newest_sample() -> None:
     with (
         feedline.Server(Sized(SAMPLES, 30), "train", ring=150, samples=SAMPLES, history=1.0),
+        ThreadPoolExecutor() as pool,
         feedline.attach("train", batch_size=30) as early,
         feedline.attach("train", batch_size=30, join="now") as late,
     ):
         first = iter(early)
         take(first, 1500, 30)
-        got = next(iter(late))[1]
-        assert 1500 <= int(got[0]) <= 1650
+        newest = pool.submit(lambda: next(iter(late)))
+        assert read(first).keys[-1] == SAMPLES - 1
+        assert 1500 <= keys_of(newest.result())[0] <= 1680
 
 
 def test_history_is_kept_once_an_epoch_has_told_how_long_it_is() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,8 +15,8 @@ import feedline
 import roles
 from child import hear, say
 from conftest import Start
-from loaders import ByEpoch, Numbered, Sized
-from processes import eventually
+from loaders import EPOCH, Batch, ByEpoch, Numbered, Sized
+from processes import eventually, joined
 from reading import expected, keys_of, read
 
 
@@ -219,3 +222,80 @@ def test_a_replayed_epoch_is_resumed_too() -> None:
             assert read(again).keys == list(range(200, 650))
             assert read(again) == expected(0, 650, 9)
             assert again.state_dict() == {"feed": "val", "epoch": 3, "sample": 0}
+
+
+def test_a_place_after_the_last_epoch_is_the_end() -> None:
+    with (
+        feedline.Server(ByEpoch(100, 10), "train", samples=100, epochs=3),
+        feedline.attach("train", batch_size=10) as feed,
+    ):
+        feed.load_state_dict({"feed": "train", "epoch": 3, "sample": 0})
+        with pytest.raises(feedline.FeedEndedError):
+            next(iter(feed))
+
+
+def test_one_that_waits_for_a_later_epoch_drags_nobody_along(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with (
+        feedline.Server(ByEpoch(100, 10), "train", samples=100, ring=40),
+        ThreadPoolExecutor() as pool,
+        feedline.attach("train", batch_size=10) as reading,
+        feedline.attach("train", batch_size=10) as waiting,
+        feedline.attach("train", batch_size=10) as newcomer,
+    ):
+        iterator = iter(reading)
+        next(iterator)
+        waiting.load_state_dict({"feed": "train", "epoch": 6, "sample": 20})
+        resumed = pool.submit(read, waiting)
+        eventually(lambda: any("waits for epoch 6" in r.getMessage() for r in caplog.records))
+        first = pool.submit(lambda: keys_of(next(iter(newcomer))))
+        read(iterator)
+        for epoch in range(1, 6):
+            assert read(reading) == expected(epoch, 100, 10)
+        assert first.result()[0] // EPOCH <= 1
+        assert read(reading) == expected(6, 100, 10)
+        assert resumed.result() == expected(6, 100, 10, start=20)
+
+
+class Gated(Numbered):
+    """Yields half of its samples, and the others when it is told to."""
+
+    def __init__(self, samples: int, batch: int) -> None:
+        super().__init__(samples, batch)
+        self.gate = threading.Event()
+
+    def _epoch(self, epoch: int) -> Iterator[Batch]:
+        for batch in super()._epoch(epoch):
+            if batch[1][0] % EPOCH == self.samples_in(0) // 2:
+                self.gate.wait()
+            yield batch
+
+
+def resume_in_the_middle(sample: int) -> None:
+    feed = feedline.attach("train", batch_size=10)
+    feed.load_state_dict({"feed": "train", "epoch": 0, "sample": sample})
+    say("waiting")
+    say("read", **read(feed).as_json())
+
+
+def test_one_that_is_stopped_before_its_first_batch_goes_on_there_all_the_same(
+    start: Start,
+) -> None:
+    loader = Gated(1000, 10)
+    options: dict[str, Any] = {"samples": 1000, "ring": 100, "history": 1.0}
+    with (
+        feedline.Server(loader, "train", stall_timeout_secs=0.4, **options) as server,
+        ThreadPoolExecutor() as pool,
+        feedline.attach("train", batch_size=10) as other,
+    ):
+        reading = pool.submit(read, other)
+        child = start(resume_in_the_middle, sample=500)
+        child.expect("waiting")
+        eventually(lambda: joined(server.stats()) == 2)
+        child.signal(signal.SIGSTOP)
+        loader.gate.set()
+        assert reading.result() == expected(0, 1000, 10)
+        assert joined(server.stats()) == 1
+        child.signal(signal.SIGCONT)
+        assert child.expect("read")["keys"] == list(range(500, 1000))

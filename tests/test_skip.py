@@ -128,3 +128,36 @@ def test_what_was_taken_is_ones_own() -> None:
             batch[0][:] = 0
         assert all(np.all(np.asarray(batch[0]) == 0) for batch in kept)
         assert read(feed) == expected(1, 3000, 30)
+
+
+@pytest.mark.parametrize(("ring", "batch_size"), [(200, 60), (200, 90), (200, 101), (250, 99)])
+def test_batches_that_do_not_divide_each_other(ring: int, batch_size: int) -> None:
+    """What is left for the slow must not be what the fastest needs to go on."""
+    with (
+        feedline.Server(Sized(1000, 100), "train", samples=1000, ring=ring, lag="skip", history=0),
+        feedline.attach("train", batch_size=batch_size) as feed,
+    ):
+        for epoch in range(3):
+            assert read(feed) == expected(epoch, 1000, batch_size)
+
+
+def test_epochs_much_shorter_than_the_ring() -> None:
+    """Their ends are forgotten long before their samples are overwritten."""
+    with (
+        feedline.Server(Sized(8, 8), "train", samples=8, ring=8192, lag="skip") as server,
+        feedline.attach("train", batch_size=4) as fast,
+        feedline.attach("train", batch_size=4) as slow,
+    ):
+        standing = iter(slow)
+        first = keys_of(next(standing))
+        begin = first[0] // EPOCH
+        for epoch in range(begin, begin + 100):
+            assert read(fast) == expected(epoch, 8, 4)
+        assert read(standing).keys == []
+        again = read(slow)
+        assert len({key // EPOCH for key in again.keys}) == 1
+        assert again.keys[0] // EPOCH >= begin + 30
+        taken = len(first) + len(again.keys)
+        ended = again.keys[-1] // EPOCH - begin + 1
+        assert taken + slow.stats()["skipped"] == 8 * ended
+        assert server.stats()["state"] == "running"

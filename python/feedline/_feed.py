@@ -162,7 +162,7 @@ class Feed:
             feed, epoch, sample = state["feed"], int(state["epoch"]), int(state["sample"])
         except (KeyError, TypeError, ValueError):
             raise FeedValueError(f"{state!r} is not the state_dict() of a feed") from None
-        if feed != self.name or epoch < 0 or sample < 0:
+        if feed != self.name or not 0 <= epoch < 2**48 or not 0 <= sample < 2**48:
             raise FeedValueError(f'{state!r} is not a place in feed "{self.name}"')
         # A state from before the first batch is no place yet.
         if (epoch, sample) != (0, 0):

@@ -297,12 +297,7 @@ impl Log {
 
     /// What bounds the others.
     fn window(&self) -> Reach {
-        match self.policy.lag {
-            Lag::Block => self.ring(),
-            Lag::History => self.whole(),
-            // The other half is for those who are a little slower than the fastest.
-            Lag::Skip => Reach { samples: self.size.window / 2, bytes: self.size.byte_window / 2 },
-        }
+        if self.policy.lag == Lag::History { self.whole() } else { self.ring() }
     }
 
     /// How far one must have released before `need` more samples, in `need_bytes` of the byte lane, can be claimed.
@@ -405,8 +400,11 @@ impl Log {
     }
 
     fn epoch_start(&self) -> Place {
-        let running = self.cursors.values().map(|cursor| cursor.epoch).max().unwrap_or(self.last_running);
         let begun = self.begun();
+        // Who waits for an epoch that is far off drags nobody along.
+        let here = self.cursors.values().filter(|cursor| cursor.released.is_some() || cursor.epoch <= begun);
+        let all = || self.cursors.values().map(|cursor| cursor.epoch).min();
+        let running = here.map(|cursor| cursor.epoch).max().or_else(all).unwrap_or(self.last_running);
         let intact = (running..begun).find(|&epoch| self.start_of(epoch).is_some_and(|start| start >= self.oldest));
         match intact {
             Some(epoch) => self.place(epoch, self.start_of(epoch)),
@@ -711,12 +709,10 @@ mod tests {
         let mut log = log(Lag::Skip, 10, 5);
         log.join(1, Entry::EpochStart).unwrap();
         log.join(2, Entry::EpochStart).unwrap();
-        assert_eq!(fill(&mut log), 5);
-        for (released, head) in [(5, 10), (10, 15), (15, 20)] {
-            log.advance(1, 0, released);
-            assert_eq!((log.fastest(), fill(&mut log)), (released, head));
-        }
-        assert_eq!(log.oldest(), 5, "half of the ring and the history are left for the slow");
+        assert_eq!(fill(&mut log), 10);
+        log.advance(1, 0, 10);
+        assert_eq!((log.fastest(), fill(&mut log)), (10, 20));
+        assert_eq!(log.oldest(), 5, "the history is what is left for the slow");
         log.leave(1);
         assert_eq!(fill(&mut log), 20);
     }

@@ -22,6 +22,19 @@ impl Consumer {
         Mark { epoch: self.epoch, index }
     }
 
+    /// Says what it waits for, if that may take long.
+    pub(super) fn report_wait(&self) {
+        let ended = self.head.ended();
+        if self.cursor.is_none() && self.epoch > ended + 1 {
+            tracing::warn!(
+                "feed {:?}: this consumer (pid {}) waits for epoch {}, and the feed is at {ended}",
+                self.config.name,
+                std::process::id(),
+                self.epoch,
+            );
+        }
+    }
+
     /// Goes on there, from the next batch on. If those samples are gone, asking for that batch says so.
     pub fn resume_at(&mut self, mark: Mark) {
         self.leave();

@@ -360,6 +360,7 @@ impl Consumer {
                     }
                     (self.cursor, self.start, self.had, self.lead) = (sample, start, had, 0);
                     self.table.enter(number, self.epoch, sample.unwrap_or(start));
+                    self.report_wait();
                     return Ok(());
                 }
                 Some(News::Reply(Reply::Gone { number, until }, _)) if number == self.joins => {
@@ -403,6 +404,10 @@ impl Consumer {
         let end = self.head.end_of(self.epoch_in_log());
         if self.head.generation() != self.view.generation() {
             // We were away for long, and perhaps detached: the entry may be another epoch's by now.
+            return self.look();
+        }
+        if self.view.skips() && self.epoch < self.head.first_known() {
+            // It ended, and the log has gone on, while we looked.
             return self.look();
         }
         let there = head.min(end);
@@ -511,7 +516,7 @@ impl Consumer {
             }
             News::Reply(Reply::Detached { stalled_secs }, _) => {
                 self.joined = false;
-                if self.in_epoch {
+                if self.in_epoch || self.position().index > 0 {
                     // The log may have our samples still.
                     self.stalled_secs = Some(stalled_secs);
                     self.resume = Some(self.position());

@@ -20,10 +20,11 @@ impl Consumer {
         // An epoch that we waited for may be long gone.
         let is_lost = self.cursor.is_none() && self.epoch > 0 && self.epoch - 1 < self.head.first_known();
         let mut cursor = self.cursor.or(is_lost.then_some(self.start))?;
-        if cursor >= oldest {
+        // Where epochs are short, their ends are forgotten before their samples are.
+        if cursor >= oldest && self.epoch >= self.head.first_known() {
             return None;
         }
-        let target = self.head.fastest().clamp(oldest, head.max(oldest));
+        let target = self.head.fastest().clamp(oldest.max(cursor), head.max(oldest).max(cursor));
         loop {
             let first_known = self.head.first_known();
             let end = self.head.end_of(self.epoch);

@@ -110,6 +110,9 @@ impl Producer<'_> {
             if epoch > next {
                 // Who comes back with a later epoch has had those in between.
                 complete = epoch;
+                if options.epochs.is_some_and(|epochs| complete >= epochs) {
+                    break;
+                }
             }
             source.begin(epoch)?;
             let length = self.epoch(source)?;

@@ -210,7 +210,8 @@ impl State {
         let waiting =
             self.members.values().filter(|member| member.joined && !member.is_refused && member.page.is_waiting());
         let largest = waiting.filter_map(|member| member.batch_size).max().unwrap_or(0);
-        let is_full = self.log.head() - self.log.oldest() + window / 4 >= window;
+        let needed = self.log.floor().map_or(0, |floor| self.log.head() - floor);
+        let is_full = needed + window / 4 >= window;
         if largest > window && is_full { window.saturating_mul(2).min(largest.saturating_mul(2)) } else { 0 }
     }
 

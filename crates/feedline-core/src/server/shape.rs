@@ -124,7 +124,12 @@ pub(crate) fn first_ring(
             (window, bytes + 4096, 1)
         }
     };
-    let size = Size { capacity: window, window, byte_lane: byte_window, byte_window };
+    let mut size = Size { capacity: window, window, byte_lane: byte_window, byte_window };
+    if options.policy.lag == Lag::Skip {
+        // Half of it stays behind the fastest, for those who are a little slower.
+        size.window = (window / 2).max(2 * samples).min(window);
+        size.byte_window = (byte_window / 2).max(2 * batch_bytes).min(byte_window);
+    }
     let size = match epoch {
         Some(epoch) => with_history(size, options, epoch, per_sample),
         None => size,
