@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -172,3 +173,17 @@ def test_an_epoch_that_does_not_fit_says_so() -> None:
     server.start()
     with pytest.raises(feedline.FeedMemoryError, match="whole epoch"):
         server.wait(10)
+
+
+def test_a_long_step_in_the_last_pass_loses_nothing() -> None:
+    with (
+        feedline.Server(Numbered(105, 10), "val", replay=True, epochs=2, stall_timeout_secs=0.3),
+        feedline.attach("val", batch_size=7) as feed,
+    ):
+        read(feed)
+        iterator = iter(feed)
+        keys = keys_of(next(iterator))
+        time.sleep(1)
+        assert keys + read(iterator).keys == list(range(105))
+        with pytest.raises(feedline.FeedEndedError):
+            next(iter(feed))

@@ -56,6 +56,8 @@ pub enum Request {
         entry: JoinAt,
         /// If it comes back after another server died: how many consumers that one had.
         returning: u32,
+        /// And the epoch that the slowest of them was in.
+        slowest: u64,
     },
     /// Gives its cursor back.
     Leave,

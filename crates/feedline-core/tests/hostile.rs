@@ -92,7 +92,8 @@ fn hello() -> Vec<u8> {
 
 #[test]
 fn garbage_lengths_and_early_requests_are_refused() {
-    let join = frame(&Request::Join { number: 1, batch_size: Some(3), entry: JoinAt::Newest, returning: 0 });
+    let join =
+        frame(&Request::Join { number: 1, batch_size: Some(3), entry: JoinAt::Newest, returning: 0, slowest: 0 });
     let cases: Vec<Vec<u8>> = vec![
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),
         vec![0xff; 64],
@@ -165,7 +166,7 @@ proptest! {
         doubled in any::<bool>(),
     ) {
         let mut bytes = hello();
-        bytes.extend(frame(&Request::Join { number: 1, batch_size: Some(3), entry: JoinAt::EpochStart, returning: 0 }));
+        bytes.extend(frame(&Request::Join { number: 1, batch_size: Some(3), entry: JoinAt::EpochStart, returning: 0, slowest: 0 }));
         bytes.extend(frame(&Request::Leave));
         bytes.extend(frame(&Request::Stats));
         if doubled {

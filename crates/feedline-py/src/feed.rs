@@ -335,9 +335,14 @@ impl Batches {
             return Err(to_python(py, &error));
         }
         // Without the GIL from the first lock on: whoever waits for one of the two locks must not hold the other.
+        let mut before = None;
         let taken = py.detach(|| {
             let mut inner = self.lock();
             if let Some(pending) = inner.pending.take() {
+                if let Some(consumer) = &inner.consumer {
+                    let mut state = feed.lock();
+                    before = Some(std::mem::replace(&mut state.position, consumer.position()));
+                }
                 return Ok(Some((pending, inner.rebuilder.take())));
             }
             if inner.over {
@@ -354,6 +359,7 @@ impl Batches {
                 inner.consumer = Some(consumer);
             }
             let consumer = inner.consumer.as_mut().expect("set just above");
+            before = Some(consumer.position());
             let taken = consumer.next(&mut || feed.check());
             {
                 let mut state = feed.lock();
@@ -399,6 +405,10 @@ impl Batches {
             inner.rebuilder = Some(rebuilder);
             if matches!(&rebuilt, Err(error) if !error.is_instance_of::<PyException>(py)) {
                 inner.pending = Some(batch);
+                // Nobody has had it yet.
+                if let Some(before) = before {
+                    feed.lock().position = before;
+                }
             }
         }
         rebuilt.map(Some)

@@ -228,29 +228,40 @@ impl Log {
         Some((*lane.starts.front()?, lane.head_bytes))
     }
 
+    /// The earliest epoch that anybody reads or waits for.
+    pub fn slowest_epoch(&self) -> u64 {
+        self.cursors.values().map(|cursor| cursor.epoch).min().unwrap_or(self.last_running)
+    }
+
     /// The epoch that the log must not run too far ahead of.
-    fn slowest_epoch(&self) -> u64 {
-        let epochs = self.cursors.values().map(|cursor| cursor.epoch);
-        let slowest = if self.policy.lag == Lag::Skip { epochs.max() } else { epochs.min() };
-        slowest.unwrap_or(self.last_running)
+    fn epoch_to_wait_for(&self) -> u64 {
+        let fastest = || self.cursors.values().map(|cursor| cursor.epoch).max();
+        let skipping = (self.policy.lag == Lag::Skip).then(fastest).flatten();
+        skipping.unwrap_or_else(|| self.slowest_epoch())
     }
 
     /// Whether the next epoch may begin. The table of ends must keep those from the one before the slowest consumer's to
     /// the one after the new.
     pub fn can_begin_epoch(&self) -> bool {
-        self.epoch() < self.slowest_epoch() + EPOCHS_AHEAD - 2
+        self.epoch() < self.epoch_to_wait_for() + EPOCHS_AHEAD - 2
     }
 
-    /// If everybody waits for a later epoch than the next: goes there. True if it did.
-    pub fn jump(&mut self) -> bool {
+    /// Whether everybody waits for a later epoch than the next.
+    pub fn would_jump(&self) -> bool {
         let epochs = self.cursors.values().map(|cursor| cursor.epoch);
-        let Some(wanted) = epochs.min().filter(|&epoch| epoch > self.begun()) else { return false };
-        if self.writing || self.cursors.values().any(|cursor| cursor.released.is_some()) {
-            return false;
+        !self.writing
+            && epochs.min().is_some_and(|epoch| epoch > self.begun())
+            && self.cursors.values().all(|cursor| cursor.released.is_none())
+    }
+
+    /// If so, goes there. True if it did.
+    pub fn jump(&mut self) -> bool {
+        let is_wanted = self.would_jump();
+        if is_wanted {
+            self.starts.clear();
+            self.first_epoch = self.slowest_epoch();
         }
-        self.starts.clear();
-        self.first_epoch = wanted;
-        true
+        is_wanted
     }
 
     /// Begins an epoch at the head; whoever waited for it stands there now. `had` samples of it came before this log.
@@ -265,7 +276,7 @@ impl Log {
                 cursor.released = Some(self.head);
             }
         }
-        let needed = self.slowest_epoch().min(epoch);
+        let needed = self.epoch_to_wait_for().min(epoch);
         // Of an epoch that nobody reads any more, samples may still be there for somebody who comes back.
         while self.first_epoch < needed
             && (self.starts[1].is_some_and(|next| next <= self.oldest) || self.first_epoch + EPOCHS_AHEAD - 2 < epoch)
@@ -345,6 +356,8 @@ impl Log {
         debug_assert_eq!(self.head, self.claimed);
         let is_free = if self.cursors.is_empty() {
             self.is_of_use(need, need_bytes)
+        } else if self.is_abandoned() {
+            false
         } else {
             self.in_the_way(need, need_bytes).is_empty()
         };
@@ -465,9 +478,11 @@ impl Log {
             && self.cursors.values().all(|cursor| cursor.epoch > self.epoch() && cursor.released.is_none())
     }
 
-    /// Whether somebody of those who wait for an epoch asked for a place in it: others of its kind may be on their way.
+    /// Whether one of those who wait for the next epoch to begin asked for a place in it, or, if all wait for a later one, in
+    /// that. Others of its kind may be on their way.
     pub fn is_wanted_by_number(&self) -> bool {
-        self.cursors.values().any(|cursor| cursor.is_resumed && cursor.released.is_none())
+        let next = self.begun().max(self.slowest_epoch());
+        self.cursors.values().any(|cursor| cursor.is_resumed && cursor.released.is_none() && cursor.epoch == next)
     }
 
     /// Those for whose sake the next epoch may not begin, and the oldest sample that each needs.

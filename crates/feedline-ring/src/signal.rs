@@ -52,6 +52,8 @@ pub struct HeadWords {
     state: AtomicU32,
     /// How many consumers have a cursor.
     joined: AtomicU32,
+    /// The earliest epoch that one of them is in.
+    slowest: AtomicU64,
     epoch_samples: AtomicU64,
     epoch_batches: AtomicU64,
     epoch_tail: AtomicU64,
@@ -98,6 +100,7 @@ impl Default for HeadWords {
             wanted: AtomicU64::new(UNKNOWN),
             state: AtomicU32::new(0),
             joined: AtomicU32::new(0),
+            slowest: AtomicU64::new(0),
             epoch_samples: AtomicU64::new(UNKNOWN),
             epoch_batches: AtomicU64::new(UNKNOWN),
             epoch_tail: AtomicU64::new(UNKNOWN),
@@ -182,6 +185,11 @@ impl HeadWords {
         self.joined.store(joined, Ordering::Relaxed);
     }
 
+    /// Tells which epoch the slowest of them is in.
+    pub fn set_slowest(&self, epoch: u64) {
+        self.slowest.store(epoch, Ordering::Relaxed);
+    }
+
     /// Ends a change: true if a consumer sleeps, and must be woken through the tick.
     pub fn announce<'a>(&self, mut consumers: impl Iterator<Item = &'a CursorWords>) -> bool {
         self.tick.fetch_add(1, Ordering::Release);
@@ -264,6 +272,11 @@ impl HeadWords {
     /// How many consumers have a cursor, or had when the server died.
     pub fn joined(&self) -> u32 {
         self.joined.load(Ordering::Relaxed)
+    }
+
+    /// The earliest epoch that one of them is in, or was when the server last published something.
+    pub fn slowest(&self) -> u64 {
+        self.slowest.load(Ordering::Relaxed)
     }
 
     /// How long an epoch is.

@@ -64,7 +64,7 @@ impl Consumer {
         }
         // Who had left has no place to go back to.
         let mark = if self.joined { Some(self.position()) } else { self.resume };
-        self.returning = if mark.is_some() { self.head.joined() } else { 0 };
+        self.returning = mark.map_or((0, 0), |mark| (self.head.joined(), self.head.slowest().min(mark.epoch)));
         let head = Arc::new(welcome.head);
         // What was handed out keeps the old ring, which nobody writes to any more.
         self.table = LeaseTable::new(Arc::clone(&head), welcome.page, welcome.bell, 0, 0);

@@ -115,8 +115,8 @@ pub struct Consumer {
     in_epoch: bool,
     /// Where to go on, at the next join.
     resume: Option<Mark>,
-    /// If another server was lost: how many consumers that one had.
-    returning: u32,
+    /// If another server was lost: how many consumers that one had, and the slowest's epoch.
+    returning: (u32, u64),
     /// We were cut off in the middle of an epoch, after standing still for so long.
     stalled_secs: Option<f64>,
     skips: Skips,
@@ -162,7 +162,7 @@ impl Consumer {
             lead: 0,
             in_epoch: false,
             resume: None,
-            returning: 0,
+            returning: (0, 0),
             stalled_secs: None,
             skips: Skips::default(),
             looked: Instant::now(),
@@ -338,8 +338,8 @@ impl Consumer {
             let batch_size = self.config.batch_size;
             let at = |Mark { epoch, index }| JoinAt::At { epoch, index };
             let entry = self.resume.map_or(self.config.entry, at);
-            let returning = self.returning;
-            self.link.send(&Request::Join { number: self.joins, batch_size, entry, returning })?;
+            let (returning, slowest) = self.returning;
+            self.link.send(&Request::Join { number: self.joins, batch_size, entry, returning, slowest })?;
             self.joining = true;
         }
         let began = Instant::now();
@@ -351,7 +351,7 @@ impl Consumer {
                     self.joined = true;
                     self.joining = false;
                     self.stalled_secs = None;
-                    self.returning = 0;
+                    self.returning = (0, 0);
                     let mark = self.resume.take();
                     if !self.view.replays() {
                         self.epoch = epoch;

@@ -210,9 +210,9 @@ impl Control {
                     }
                     link.stage = if consumer { Stage::Waiting } else { Stage::Visitor };
                 }
-                Request::Join { number, batch_size, entry, returning } => {
+                Request::Join { number, batch_size, entry, returning, slowest } => {
                     let Stage::Welcome(_) = link.stage else { return Err(WireError::Malformed("an early join")) };
-                    self.join(id, (number, returning), batch_size, entry)?;
+                    self.join(id, number, batch_size, entry, (returning, slowest))?;
                 }
                 Request::Leave => self.leave(id),
                 Request::Stats => {
@@ -232,9 +232,10 @@ impl Control {
     fn join(
         &mut self,
         id: u64,
-        (number, returning): (u64, u32),
+        number: u64,
         batch_size: Option<u64>,
         entry: JoinAt,
+        (returning, slowest): (u32, u64),
     ) -> Result<(), WireError> {
         let mut state = self.shared.lock();
         let Some(link) = self.links.get_mut(&id) else { return Ok(()) };
@@ -246,9 +247,9 @@ impl Control {
         if member.joined {
             return Err(WireError::Malformed("a second join"));
         }
-        if let (JoinAt::At { epoch, index }, 2..) = (entry, returning) {
+        if returning > 1 && matches!(entry, JoinAt::At { .. }) {
             let first = self.shared.options.resume.map_or((0, 0), |at| (at.epoch, at.index));
-            others.came(log, returning, (epoch, index), first, self.shared.options.stall_timeout);
+            others.came(log, returning, slowest, first, self.shared.options.stall_timeout);
         }
         let place = match log.join(id, entry.into()) {
             Ok(place) => place,

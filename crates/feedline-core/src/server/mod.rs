@@ -181,7 +181,7 @@ struct State {
     /// Those who come back after an earlier server died.
     returning: Returning,
     /// Since when all who are here wait for a later epoch.
-    abandoned_since: Option<Since>,
+    waited_for: Option<Since>,
     /// A window in samples that somebody needs.
     grow_to: u64,
     batches: u64,
@@ -194,6 +194,18 @@ impl State {
     fn refresh(&mut self) {
         self.members.refresh(&mut self.log);
         self.returning.look(&mut self.log);
+    }
+}
+
+/// How long those who come back with a saved place have to come back together.
+const COMING_BACK: Duration = Duration::from_millis(500);
+
+impl State {
+    /// All who are here wait for a later epoch: whether it may be begun. Who comes back may be the first of several, and another
+    /// may need an earlier one.
+    fn has_settled(&mut self) -> bool {
+        let since = *self.waited_for.get_or_insert_with(Since::now);
+        self.returning.is_waiting() || !self.log.is_wanted_by_number() || since.is_over(COMING_BACK)
     }
 }
 
@@ -272,7 +284,7 @@ impl Server {
                 ring: None,
                 members: Members::default(),
                 returning: Returning::default(),
-                abandoned_since: None,
+                waited_for: None,
                 grow_to: 0,
                 batches: 0,
                 bytes: 0,

@@ -7,22 +7,17 @@
 //!      └── end, or nobody needs the rest
 //! ```
 
-use std::time::Duration;
-
 use feedline_ring::RingWriter;
 use feedline_ring::signal::{EpochLength, UNKNOWN};
 
 use super::room::Laggards;
-use super::{Phase, Shared, Since, State, state};
+use super::{Phase, Shared, State, state};
 use crate::batch::{Batch, Leaf};
 use crate::error::{Error, Failure, FailureKind};
 use crate::schema::{Mismatch, Schema};
 use crate::source::{Length, Mark, Source};
 use crate::whole::Encoded;
 use crate::wire::RingInfo;
-
-/// How long those who come back have to come back together.
-const COMING_BACK: Duration = Duration::from_millis(500);
 
 /// Why appending stopped in the middle of an epoch.
 pub(super) enum Halt {
@@ -106,10 +101,10 @@ impl Producer<'_> {
         let mut next = complete;
         while options.epochs.is_none_or(|epochs| complete < epochs) {
             self.wait_for_epoch()?;
-            let epoch = self.begin_epoch(std::mem::take(&mut had));
-            if epoch > next {
-                // Who comes back with a later epoch has had those in between.
-                complete = epoch;
+            let (epoch, wanted) = self.begin_epoch(std::mem::take(&mut had));
+            if wanted {
+                // Who comes back with an epoch's number has had those before it.
+                complete = complete.max(epoch);
                 if options.epochs.is_some_and(|epochs| complete >= epochs) {
                     break;
                 }
@@ -149,15 +144,20 @@ impl Producer<'_> {
         self.wait_quietly(|state| {
             let State { members, log, .. } = state;
             epochs.is_some_and(|epochs| members.are_done(log, epochs, patience))
-        })
+        })?;
+        self.shared.head.set_state(state::ENDED);
+        self.shared.announce(&self.shared.lock());
+        Ok(())
     }
 
-    /// Begins the next epoch, or the one that everybody waits for. `had` samples of it came before this server.
-    fn begin_epoch(&mut self, had: u64) -> u64 {
+    /// Begins the next epoch, or the one that everybody waits for, and tells whether somebody asked for it by its number. `had`
+    /// samples of it came before this server.
+    fn begin_epoch(&mut self, had: u64) -> (u64, bool) {
         self.grow_for_history();
         let mut state = self.shared.lock();
         let jumped = state.log.jump();
         let epoch = state.log.epoch();
+        let wanted = state.log.is_wanted_by_number();
         let first = state.log.head() - had;
         if (jumped || had > 0)
             && let Some(before) = epoch.checked_sub(1)
@@ -167,7 +167,7 @@ impl Producer<'_> {
         state.log.begin_epoch(had);
         self.shared.head.publish(state.log.head());
         self.shared.announce(&state);
-        epoch
+        (epoch, wanted)
     }
 
     /// Appends one epoch: how long it was, or `None` if it was abandoned.
@@ -284,6 +284,7 @@ impl Producer<'_> {
         state.batches += 1;
         state.bytes += bytes;
         self.shared.head.publish(state.log.head());
+        self.shared.head.set_slowest(state.log.slowest_epoch());
         self.shared.announce(&state);
     }
 
@@ -329,11 +330,8 @@ pub(super) fn halted(state: &mut State) -> Result<(), Halt> {
         return Err(Halt::Stopped);
     }
     if !state.log.is_abandoned() {
-        state.abandoned_since = None;
+        state.waited_for = None;
         return Ok(());
     }
-    // Who comes back after a crash may be the first of several, and another may need this epoch still.
-    let since = *state.abandoned_since.get_or_insert_with(Since::now);
-    let patience = if state.log.is_wanted_by_number() { COMING_BACK } else { Duration::ZERO };
-    if since.is_over(patience) && !state.returning.is_waiting() { Err(Halt::Abandoned) } else { Ok(()) }
+    if state.has_settled() { Err(Halt::Abandoned) } else { Ok(()) }
 }

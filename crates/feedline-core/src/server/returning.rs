@@ -22,16 +22,16 @@ pub(super) struct Returning {
 }
 
 impl Returning {
-    /// One has come back, at this place, of so many. `first` is where the log began.
-    pub fn came(&mut self, log: &mut Log, of: u32, at: (u64, u64), first: (u64, u64), patience: Duration) {
+    /// One has come back of so many, of whom the slowest was in this epoch. `first` is where the log began.
+    pub fn came(&mut self, log: &mut Log, of: u32, slowest: u64, first: (u64, u64), patience: Duration) {
         if self.is_over {
             return;
         }
         self.expected = self.expected.max(of);
         self.came += 1;
         self.since.get_or_insert_with(|| (Since::now(), patience));
-        // Another may be behind this one: in its epoch, or where the earlier server was told that the slowest is.
-        let place = if first.1 > 0 { first } else { (at.0, 0) };
+        // Where the earlier server knew the slowest to be.
+        let place = if first.1 > 0 { first } else { (slowest, 0) };
         if self.held.is_none_or(|held| place < held)
             && log.join(ON_THE_WAY, Entry::At { epoch: place.0, index: place.1 }).is_ok()
         {

@@ -94,6 +94,9 @@ impl Producer<'_> {
     pub fn wait_for_epoch(&mut self) -> Result<(), Halt> {
         let mut stall = Stall::default();
         self.wait_until(|producer, state| {
+            if state.log.would_jump() && !state.has_settled() {
+                return Ok(false);
+            }
             if state.log.can_begin_epoch() {
                 return Ok(true);
             }
