@@ -13,6 +13,7 @@ use pyo3::types::{PyDict, PyIterator, PyList};
 
 use crate::errors::{check_signals, failed, take_interrupt, to_python, traceback};
 use crate::flatten::{Flat, Refusal, failure, flatten};
+use crate::hang;
 
 /// A name that is held, a socket that listens, and a log to fill.
 #[pyclass(frozen, module = "feedline._core")]
@@ -265,7 +266,10 @@ impl Source for PySource {
             self.flat = Flat::default();
             self.batches = None;
             (self.epoch, self.is_fresh) = (epoch, true);
-            let begun = self.begin.bind(py).call1((epoch,)).and_then(|_| self.loader.bind(py).try_iter());
+            let begun = (epoch,)
+                .into_pyobject(py)
+                .and_then(|epoch| hang::call(self.begin.bind(py), &epoch))
+                .and_then(|_| hang::iter(self.loader.bind(py)));
             match begun {
                 Ok(batches) => self.batches = Some(batches.unbind()),
                 Err(error) => return Err(self.fail(py, error)),
@@ -279,7 +283,7 @@ impl Source for PySource {
             // The last batch was copied; its memory goes before the next one is made.
             self.flat = Flat::default();
             let Some(batches) = &self.batches else { return Ok(None) };
-            let item = match batches.bind(py).clone().next() {
+            let item = match hang::next(batches.bind(py)) {
                 Some(Ok(item)) => item,
                 Some(Err(error)) => return Err(self.fail(py, error)),
                 None => {
@@ -321,7 +325,8 @@ impl Source for PySource {
         Python::attach(|py| {
             let Some(mark) = &self.mark else { return Ok(()) };
             let plain = |Mark { epoch, index }| (epoch, index);
-            match mark.bind(py).call1((plain(head), needed.map(plain))) {
+            let places = (plain(head), needed.map(plain)).into_pyobject(py);
+            match places.and_then(|places| hang::call(mark.bind(py), &places)) {
                 Ok(_) => Ok(()),
                 Err(error) => Err(self.fail(py, error)),
             }
