@@ -4,6 +4,7 @@
 //! comes back. `flatten` goes from Python to a batch, `rebuild` back; `tensor` is the one file that speaks DLPack and the
 //! buffer protocol, `hang` the one that calls a loader.
 
+mod ask;
 mod errors;
 mod feed;
 mod flatten;

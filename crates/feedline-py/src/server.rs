@@ -11,6 +11,7 @@ use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyList};
 
+use crate::ask::ask_for_stack;
 use crate::errors::{check_signals, failed, take_interrupt, to_python, traceback};
 use crate::flatten::{Flat, Refusal, failure, flatten};
 use crate::hang;
@@ -46,7 +47,7 @@ impl ServerCore {
     #[new]
     #[pyo3(signature = (
         name, *, epochs, samples, wait_for, ring_bytes, ring_samples, history_bytes, history_share, history_dir, replay, lag,
-        resume, stall_timeout_secs, linger_secs, whole_batches,
+        resume, stall_timeout_secs, linger_secs, whole_batches, loader_warn_secs, loader_timeout_secs,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
@@ -66,6 +67,8 @@ impl ServerCore {
         stall_timeout_secs: f64,
         linger_secs: Option<f64>,
         whole_batches: bool,
+        loader_warn_secs: Option<f64>,
+        loader_timeout_secs: Option<f64>,
     ) -> PyResult<Self> {
         let secs = |what: &str, secs: f64| {
             Duration::try_from_secs_f64(secs)
@@ -94,6 +97,8 @@ impl ServerCore {
             stall_timeout: secs("stall_timeout_secs", stall_timeout_secs)?,
             linger: linger_secs.map(|value| secs("linger_secs", value)).transpose()?,
             whole_batches,
+            loader_warn: loader_warn_secs.map(|value| secs("loader_warn_secs", value)).transpose()?,
+            loader_timeout: loader_timeout_secs.map(|value| secs("loader_timeout_secs", value)).transpose()?,
         };
         let server = py.detach(|| Server::bind(name, options)).map_err(|error| to_python(py, &error))?;
         Ok(Self { server })
@@ -130,6 +135,7 @@ impl ServerCore {
             flat: Flat::default(),
             raised: None,
         };
+        self.server.set_ask(ask_for_stack(py)?);
         let outcome = py.detach(|| {
             self.server.run(&mut source, &mut || {
                 check_signals()
@@ -159,6 +165,11 @@ impl ServerCore {
     /// Ends the feed because of something that happened outside of `run`; frees the name.
     fn fail(&self, py: Python<'_>, message: String) {
         py.detach(|| self.server.fail(Failure::new(FailureKind::Loader, message)));
+    }
+
+    /// Why the feed has given up on its loader, which may still be in its call; None if it has not.
+    fn gave_up(&self, py: Python<'_>) -> Option<String> {
+        py.detach(|| self.server.gave_up()).map(|failure| failure.message)
     }
 
     /// Tells consumers why, and frees the name.
