@@ -26,7 +26,7 @@ class BatchSizeError(FeedlineError, ValueError):
 
 
 class StalledError(FeedlineError):
-    """Somebody stood still for too long: the loader before its first batch, or this consumer."""
+    """Somebody stood still for too long: the loader, the server, or this consumer."""
 
 
 class SamplesGoneError(FeedlineError, LookupError):

@@ -32,8 +32,9 @@ def attach(
     """Attach to a running feed; use the result where the loader was.
 
     Waits up to ``timeout_secs`` for the feed and its first batch (``FeedNotFoundError``,
-    ``StalledError``). Costs nothing and holds up nobody until the first batch is asked for.
-    ``batch_size=None`` hands on the loader's own batches.
+    ``StalledError``), and later for a server that no longer answers (``StalledError``). Costs
+    nothing and holds up nobody until the first batch is asked for. ``batch_size=None`` hands on the
+    loader's own batches.
 
     Batches point straight into shared memory. Writing into one is allowed and private, but dear the
     first few times; a consumer that keeps doing it gets copies. ``mode="readonly"`` spares the look

@@ -12,9 +12,11 @@ import weakref
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
+# _stack: the core looks it up when a loader hangs, perhaps in an import.
+from feedline import _stack as _stack
 from feedline._core import ServerCore, check_name, parse_size
 from feedline._core import feeds as _feeds
-from feedline._errors import FeedlineError, FeedValueError
+from feedline._errors import FeedlineError, FeedValueError, StalledError
 from feedline._loader import begin_epoch, check_loader, is_one_shot, length_of
 from feedline._state import Place, StateFile
 
@@ -49,6 +51,12 @@ class Server:
     "skip", nobody, and slow consumers lose samples. ``replay=True`` loads one epoch and serves it
     again and again. ``state_file`` lets a server that is started anew go on in mid-epoch, if the
     loader has ``state_dict`` and ``load_state_dict``.
+
+    A loader that has not yielded for ``loader_warn_secs`` (None: never mind) is reported with its
+    Python stack and its worker processes, in the log and by every consumer that is attached, and
+    again after twice that time, and so on. After ``loader_timeout_secs`` the feed is given up: a
+    ``StalledError`` for ``wait()`` and every consumer. The loader itself can't be interrupted; its
+    thread stays where it is until the process ends.
     """
 
     def __init__(
@@ -66,6 +74,8 @@ class Server:
         lag: Literal["block", "history", "skip"] = "block",
         state_file: str | os.PathLike[str] | None = None,
         stall_timeout_secs: float = 60.0,
+        loader_warn_secs: float | None = 30.0,
+        loader_timeout_secs: float | None = None,
         linger_secs: float | None = None,
         allow_pickle: bool = False,
         whole_batches: bool = False,
@@ -109,12 +119,15 @@ class Server:
             "stall_timeout_secs": float(stall_timeout_secs),
             "linger_secs": None if linger_secs is None else float(linger_secs),
             "whole_batches": bool(whole_batches),
+            "loader_warn_secs": _patience("loader_warn_secs", loader_warn_secs),
+            "loader_timeout_secs": _patience("loader_timeout_secs", loader_timeout_secs),
         }
         self._core: ServerCore | None = None
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._stopping = False
         self._stopped = False
+        self._gave_up = False
 
     @property
     def name(self) -> str:
@@ -134,16 +147,17 @@ class Server:
     def wait(self, timeout_secs: float | None = None) -> bool:
         """Wait until the epochs are done and read, or the server was stopped.
 
-        Raises what the loader raised. False if the time was over first.
+        Raises what the loader raised, or that it hangs. False if the time was over first.
         """
         if self._thread is None:
             raise FeedlineError(f'the server of feed "{self._name}" was not started')
         deadline = None if timeout_secs is None else time.monotonic() + timeout_secs
-        while self._thread.is_alive() and not self._stopped:
+        while self._thread.is_alive() and not self._stopped and not self._has_given_up():
             left = 0.1 if deadline is None else min(0.1, deadline - time.monotonic())
             if left < 0:
                 return False
             self._thread.join(left)
+        self._has_given_up()
         if self._error is not None:
             error, self._error = self._error, None
             raise error
@@ -175,9 +189,18 @@ class Server:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+        self._has_given_up()
         if kind is None and self._error is not None:
             failure, self._error = self._error, None
             raise failure
+
+    def _has_given_up(self) -> bool:
+        """Whether the feed gave up on a loader that hangs: its thread won't say so."""
+        message = None if self._core is None else self._core.gave_up()
+        if message is not None and not self._gave_up:
+            self._gave_up = True
+            self._error = StalledError(message)
+        return self._gave_up
 
     def _bind(self) -> ServerCore:
         if self._core is not None:
@@ -224,9 +247,14 @@ class Server:
 def serve(loader: Any, name: str, **options: Any) -> None:
     """Serve a loader from this thread until its epochs are done and read.
 
-    Takes what ``Server`` takes. Ctrl-C ends it, and consumers learn of it.
+    Takes what ``Server`` takes. Ctrl-C ends it, and consumers learn of it. With
+    ``loader_timeout_secs`` the loader runs in another thread: one that hangs can't be left.
     """
     server = Server(loader, name, **options)
+    if server._options["loader_timeout_secs"] is not None:
+        with server:
+            server.wait()
+        return
     _running.add(server)
     try:
         server._run(server._bind())
@@ -282,6 +310,17 @@ def _folder(history_dir: str | os.PathLike[str] | None) -> str | None:
     if not os.path.isdir(folder):
         raise FeedValueError(f'history_dir="{os.fspath(history_dir)}" is not a folder')
     return folder
+
+
+def _patience(what: str, value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not hasattr(value, "__float__") or not 0 < float(value) < 1e9:
+        raise FeedValueError(
+            f"{what}={value!r} is not a time to wait\n"
+            "  give a number of seconds greater than 0, or None to wait without end"
+        )
+    return float(value)
 
 
 def _count(what: str, value: object, *, least: int) -> int | None:

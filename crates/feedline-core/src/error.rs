@@ -27,6 +27,8 @@ pub enum FailureKind {
     Server,
     /// Somebody stopped the server.
     Stopped,
+    /// The loader did not come back in time.
+    Stuck,
 }
 
 /// Everything that a call into this crate can fail with.

@@ -17,6 +17,7 @@ pub mod consumer;
 mod error;
 mod limits;
 pub mod names;
+mod proc;
 pub mod schema;
 pub mod server;
 pub mod source;

@@ -1,4 +1,4 @@
-//! How much memory there is, and sizes as people write them.
+//! How much memory there is, and sizes and times as people write them.
 
 use std::fs;
 
@@ -32,6 +32,11 @@ pub(crate) fn size_text(bytes: u64) -> String {
         1_000_000_000..1_000_000_000_000 => format!("{:.2} GB", bytes as f64 / 1e9),
         _ => format!("{:.1} TB", bytes as f64 / 1e12),
     }
+}
+
+/// Seconds as a person reads them.
+pub(crate) fn secs_text(secs: f64) -> String {
+    if secs < 10.0 { format!("{secs:.1}") } else { format!("{secs:.0}") }
 }
 
 /// Memory that a ring may still take: the smallest of what the machine, the control group and the address space allow, less

@@ -23,7 +23,7 @@ use crate::schema::Schema;
 use crate::server::ServerStats;
 
 /// Changes with every change of the messages or of the shared pages.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// "feed", so that a stray client is told apart from an old one.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"feed");
@@ -63,6 +63,10 @@ pub enum Request {
     Leave,
     /// Wants to know how things stand.
     Stats,
+    /// Wants to know whether anybody is there.
+    Ping,
+    /// Wants to know where the loader hangs; answered if it does.
+    Diagnose,
 }
 
 /// [`Entry`], on the wire.
@@ -180,6 +184,21 @@ pub enum Reply {
     },
     /// The answer to [`Request::Stats`].
     Stats(Box<ServerStats>),
+    /// The answer to [`Request::Ping`].
+    Pong,
+    /// The loader has not come back for long; also the answer to [`Request::Diagnose`].
+    Stuck(Stuck),
+}
+
+/// A loader that hangs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stuck {
+    /// For how long.
+    pub secs: f64,
+    /// How many samples it had yielded: if there are more by now, this is no news.
+    pub samples: u64,
+    /// Where, for a person.
+    pub place: String,
 }
 
 impl Reply {

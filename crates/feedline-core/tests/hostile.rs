@@ -94,6 +94,7 @@ fn hello() -> Vec<u8> {
 fn garbage_lengths_and_early_requests_are_refused() {
     let join =
         frame(&Request::Join { number: 1, batch_size: Some(3), entry: JoinAt::Newest, returning: 0, slowest: 0 });
+    let visit = frame(&Request::Hello { magic: MAGIC, version: VERSION, consumer: false });
     let cases: Vec<Vec<u8>> = vec![
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),
         vec![0xff; 64],
@@ -101,6 +102,9 @@ fn garbage_lengths_and_early_requests_are_refused() {
         [&4_u32.to_le_bytes()[..], &[9], b"abcd"].concat(),
         join.clone(),
         frame(&Request::Stats),
+        frame(&Request::Ping),
+        frame(&Request::Diagnose),
+        [visit, frame(&Request::Diagnose)].concat(),
         frame(&Request::Hello { magic: 1, version: VERSION, consumer: true }),
         [hello(), hello()].concat(),
         [hello(), vec![0xff; 32]].concat(),
@@ -169,6 +173,8 @@ proptest! {
         bytes.extend(frame(&Request::Join { number: 1, batch_size: Some(3), entry: JoinAt::EpochStart, returning: 0, slowest: 0 }));
         bytes.extend(frame(&Request::Leave));
         bytes.extend(frame(&Request::Stats));
+        bytes.extend(frame(&Request::Ping));
+        bytes.extend(frame(&Request::Diagnose));
         if doubled {
             bytes.extend(bytes.clone());
         }

@@ -55,6 +55,7 @@ pub fn failed(py: Python<'_>, failure: &Failure) -> PyErr {
         FailureKind::Memory => "FeedMemoryError",
         FailureKind::Server => "FeedlineError",
         FailureKind::Stopped => "ServerLostError",
+        FailureKind::Stuck => "StalledError",
     };
     raise(py, name, failure.message.clone())
 }

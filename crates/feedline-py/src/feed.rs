@@ -166,7 +166,7 @@ impl FeedCore {
         let timeout = secs("timeout_secs", timeout_secs)?;
         let reconnect = secs("reconnect_secs", reconnect_secs)?;
         let format = Format::parse(format).map_err(|message| invalid(py, message))?;
-        let config = Config { name, batch_size, drop_last, entry, timeout, mode, reconnect };
+        let config = Config { name, batch_size, drop_last, entry, timeout, answer_timeout: timeout, mode, reconnect };
         let attached = py.detach(|| Consumer::attach(config.clone(), &mut check_signals));
         let consumer = attached.map_err(|error| to_python(py, &error))?;
         let yields_torch = match consumer.schema() {

@@ -2,11 +2,13 @@
 //!
 //! Nothing is decided here: each call unwraps its arguments, releases the GIL, calls `feedline-core`, and converts what
 //! comes back. `flatten` goes from Python to a batch, `rebuild` back; `tensor` is the one file that speaks DLPack and the
-//! buffer protocol.
+//! buffer protocol, `hang` the one that calls a loader.
 
+mod ask;
 mod errors;
 mod feed;
 mod flatten;
+mod hang;
 mod logging;
 mod rebuild;
 mod server;

@@ -11,8 +11,10 @@ use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyList};
 
+use crate::ask::ask_for_stack;
 use crate::errors::{check_signals, failed, take_interrupt, to_python, traceback};
 use crate::flatten::{Flat, Refusal, failure, flatten};
+use crate::hang;
 
 /// A name that is held, a socket that listens, and a log to fill.
 #[pyclass(frozen, module = "feedline._core")]
@@ -45,7 +47,7 @@ impl ServerCore {
     #[new]
     #[pyo3(signature = (
         name, *, epochs, samples, wait_for, ring_bytes, ring_samples, history_bytes, history_share, history_dir, replay, lag,
-        resume, stall_timeout_secs, linger_secs, whole_batches,
+        resume, stall_timeout_secs, linger_secs, whole_batches, loader_warn_secs, loader_timeout_secs,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
@@ -65,6 +67,8 @@ impl ServerCore {
         stall_timeout_secs: f64,
         linger_secs: Option<f64>,
         whole_batches: bool,
+        loader_warn_secs: Option<f64>,
+        loader_timeout_secs: Option<f64>,
     ) -> PyResult<Self> {
         let secs = |what: &str, secs: f64| {
             Duration::try_from_secs_f64(secs)
@@ -93,6 +97,8 @@ impl ServerCore {
             stall_timeout: secs("stall_timeout_secs", stall_timeout_secs)?,
             linger: linger_secs.map(|value| secs("linger_secs", value)).transpose()?,
             whole_batches,
+            loader_warn: loader_warn_secs.map(|value| secs("loader_warn_secs", value)).transpose()?,
+            loader_timeout: loader_timeout_secs.map(|value| secs("loader_timeout_secs", value)).transpose()?,
         };
         let server = py.detach(|| Server::bind(name, options)).map_err(|error| to_python(py, &error))?;
         Ok(Self { server })
@@ -129,6 +135,7 @@ impl ServerCore {
             flat: Flat::default(),
             raised: None,
         };
+        self.server.set_ask(ask_for_stack(py)?);
         let outcome = py.detach(|| {
             self.server.run(&mut source, &mut || {
                 check_signals()
@@ -158,6 +165,11 @@ impl ServerCore {
     /// Ends the feed because of something that happened outside of `run`; frees the name.
     fn fail(&self, py: Python<'_>, message: String) {
         py.detach(|| self.server.fail(Failure::new(FailureKind::Loader, message)));
+    }
+
+    /// Why the feed has given up on its loader, which may still be in its call; None if it has not.
+    fn gave_up(&self, py: Python<'_>) -> Option<String> {
+        py.detach(|| self.server.gave_up()).map(|failure| failure.message)
     }
 
     /// Tells consumers why, and frees the name.
@@ -265,7 +277,10 @@ impl Source for PySource {
             self.flat = Flat::default();
             self.batches = None;
             (self.epoch, self.is_fresh) = (epoch, true);
-            let begun = self.begin.bind(py).call1((epoch,)).and_then(|_| self.loader.bind(py).try_iter());
+            let begun = (epoch,)
+                .into_pyobject(py)
+                .and_then(|epoch| hang::call(self.begin.bind(py), &epoch))
+                .and_then(|_| hang::iter(self.loader.bind(py)));
             match begun {
                 Ok(batches) => self.batches = Some(batches.unbind()),
                 Err(error) => return Err(self.fail(py, error)),
@@ -279,7 +294,7 @@ impl Source for PySource {
             // The last batch was copied; its memory goes before the next one is made.
             self.flat = Flat::default();
             let Some(batches) = &self.batches else { return Ok(None) };
-            let item = match batches.bind(py).clone().next() {
+            let item = match hang::next(batches.bind(py)) {
                 Some(Ok(item)) => item,
                 Some(Err(error)) => return Err(self.fail(py, error)),
                 None => {
@@ -321,7 +336,8 @@ impl Source for PySource {
         Python::attach(|py| {
             let Some(mark) = &self.mark else { return Ok(()) };
             let plain = |Mark { epoch, index }| (epoch, index);
-            match mark.bind(py).call1((plain(head), needed.map(plain))) {
+            let places = (plain(head), needed.map(plain)).into_pyobject(py);
+            match places.and_then(|places| hang::call(mark.bind(py), &places)) {
                 Ok(_) => Ok(()),
                 Err(error) => Err(self.fail(py, error)),
             }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use feedline_ring::LeaseTable;
 
 use super::link::Link;
+use super::patience::Patience;
 use super::pressure::Pressure;
 use super::view::View;
 use super::{Check, Consumer};
@@ -71,6 +72,7 @@ impl Consumer {
         self.view = View::new(welcome.ring, welcome.memory, self.config.mode, &name)?;
         self.stats.server_pid = link.server_pid();
         (self.link, self.head, self.pressure) = (link, head, Pressure::default());
+        self.patience = Patience::new(self.config.answer_timeout);
         (self.joined, self.joining) = (false, false);
         self.stalled_secs = None;
         self.resume = mark;

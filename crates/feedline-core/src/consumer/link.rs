@@ -10,12 +10,15 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use super::Check;
+use super::patience::{LEAST, silent_error, warn_of_loader};
 use crate::error::{Error, Failure, FailureKind};
-use crate::names;
-use crate::wire::{Channel, MAGIC, Reply, Request, RingInfo, VERSION, WireError};
+use crate::wire::{Channel, MAGIC, Reply, Request, RingInfo, Stuck, VERSION, WireError};
+use crate::{names, proc};
 
 const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 const RETRY: Duration = Duration::from_millis(25);
+/// How long before the end of the wait to ask what the loader does.
+const LAST_QUESTION: Duration = Duration::from_secs(2);
 
 /// Something to hear.
 pub(super) enum News {
@@ -73,6 +76,7 @@ impl Link {
             if let Some((channel, server)) = connect_to(&path)? {
                 let mut link = Self { channel, server, open: true, failure: None };
                 link.send(&Request::Hello { magic: MAGIC, version: VERSION, consumer: true })?;
+                link.send(&Request::Ping)?;
                 if let Some(welcome) = link.await_welcome(name, began, timeout, check)? {
                     return Ok((link, welcome));
                 }
@@ -94,10 +98,20 @@ impl Link {
         timeout: Duration,
         check: Check<'_>,
     ) -> Result<Option<Welcome>, Error> {
+        let (mut has_answered, mut has_asked) = (false, false);
+        let mut stuck: Option<Stuck> = None;
         loop {
             match self.wait_news(check)? {
                 Some(News::Reply(Reply::Welcome { ring }, fds)) => return unpack(ring, fds).map(Some),
                 Some(News::Reply(Reply::Refused { why, .. }, _)) => return Err(Error::Protocol(why)),
+                Some(News::Reply(Reply::Pong, _)) => has_answered = true,
+                Some(News::Reply(Reply::Stuck(word), _)) => {
+                    // The answer to our own question goes into the error.
+                    if !has_asked {
+                        warn_of_loader(name, self.server.pid, &word);
+                    }
+                    stuck = Some(word);
+                }
                 Some(News::Reply(..)) => {}
                 Some(News::Lost) => {
                     return match self.failure.take() {
@@ -107,15 +121,30 @@ impl Link {
                 }
                 None => {}
             }
-            if began.elapsed() >= timeout {
-                return Err(Error::Stalled(format!(
-                    "feed {name:?} (pid {}) has not yielded its first batch in {} s\n  \
-                     look at what its loader does, or wait longer with timeout_secs=",
-                    self.server.pid,
-                    timeout.as_secs_f64(),
-                )));
+            let waited = began.elapsed();
+            if !has_asked && waited >= timeout.saturating_sub(LAST_QUESTION).max(timeout / 2) {
+                has_asked = true;
+                self.send(&Request::Diagnose)?;
+            }
+            if waited >= timeout {
+                let is_silent = proc::is_stopped(self.server.pid) || (!has_answered && waited >= LEAST);
+                return Err(if is_silent {
+                    silent_error(name, self.server.pid, waited)
+                } else {
+                    self.no_batch_error(name, timeout, stuck.as_ref())
+                });
             }
         }
+    }
+
+    fn no_batch_error(&self, name: &str, timeout: Duration, stuck: Option<&Stuck>) -> Error {
+        Error::Stalled(format!(
+            "feed {name:?} (pid {}) has not yielded its first batch in {} s{}\n  \
+             look at what its loader does, or wait longer with timeout_secs=",
+            self.server.pid,
+            timeout.as_secs_f64(),
+            stuck.map_or_else(String::new, |stuck| format!("\n{}", stuck.place)),
+        ))
     }
 
     pub fn server_pid(&self) -> u32 {

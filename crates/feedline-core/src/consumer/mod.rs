@@ -6,12 +6,13 @@
 //!                └── leave(), detached ───┘
 //! ```
 //!
-//! `link` is the connection to the server, `view` the ring in this process, `pressure` what to do when our own leases hold
-//! up the log, `comeback` how to go on where one was, `skip` how to catch up where nobody waits for us, `report` what others
-//! may ask of a consumer.
+//! `link` is the connection to the server, `patience` how long to wait for one that doesn't answer, `view` the ring in this
+//! process, `pressure` what to do when our own leases hold up the log, `comeback` how to go on where one was, `skip` how to
+//! catch up where nobody waits for us, `report` what others may ask of a consumer.
 
 mod comeback;
 mod link;
+mod patience;
 mod pressure;
 mod report;
 mod skip;
@@ -26,6 +27,7 @@ use feedline_ring::signal::UNKNOWN;
 use feedline_ring::{HeadReader, LeaseTable, Waited};
 
 use self::link::{Link, News};
+use self::patience::Patience;
 use self::pressure::Pressure;
 pub use self::report::{ConsumerStats, EpochLength};
 use self::skip::Skips;
@@ -66,6 +68,8 @@ pub struct Config {
     pub entry: JoinAt,
     /// How long to wait for the feed and its first batch.
     pub timeout: Duration,
+    /// How long a server that lives may leave a question unanswered; a second at least.
+    pub answer_timeout: Duration,
     /// How to take batches.
     pub mode: Mode,
     /// How long to wait for another server when this one is lost.
@@ -81,6 +85,7 @@ impl Config {
             drop_last: false,
             entry: JoinAt::EpochStart,
             timeout: Duration::from_secs(30),
+            answer_timeout: Duration::from_secs(30),
             mode: Mode::Cow,
             reconnect: Duration::ZERO,
         }
@@ -94,6 +99,7 @@ pub type Check<'a> = &'a mut dyn FnMut() -> Result<(), Error>;
 pub struct Consumer {
     config: Config,
     link: Link,
+    patience: Patience,
     head: Arc<HeadReader>,
     table: Arc<LeaseTable>,
     view: View,
@@ -146,6 +152,7 @@ impl Consumer {
         let view = View::new(welcome.ring, welcome.memory, config.mode, &config.name)?;
         let consumer = Self {
             stats: ConsumerStats { server_pid: link.server_pid(), ..ConsumerStats::default() },
+            patience: Patience::new(config.answer_timeout),
             config,
             link,
             head,
@@ -368,7 +375,7 @@ impl Consumer {
                     return Err(self.gone(until));
                 }
                 Some(news) => self.hear(news)?,
-                None => {}
+                None => self.be_patient()?,
             }
             if !told && began.elapsed() > Duration::from_secs(30) {
                 told = true;
@@ -485,6 +492,7 @@ impl Consumer {
         if waited? != Waited::Woken {
             check()?;
             self.glance()?;
+            self.be_patient()?;
             self.pressure.relieve_all();
         }
         Ok(())
@@ -504,6 +512,12 @@ impl Consumer {
             }
         }
         Ok(())
+    }
+
+    /// While waiting: whether the server still answers, and what it said of its loader.
+    fn be_patient(&mut self) -> Result<(), Error> {
+        let progress = self.stats.batches + self.joins + self.epoch;
+        self.patience.look(&mut self.link, &self.config.name, progress, self.head.head())
     }
 
     fn hear(&mut self, news: News) -> Result<(), Error> {
@@ -528,6 +542,14 @@ impl Consumer {
                 self.config.batch_size.unwrap_or(0),
             ))),
             News::Reply(Reply::Refused { why, .. }, _) => Err(Error::Protocol(why)),
+            News::Reply(Reply::Pong, _) => {
+                self.patience.pong(name, self.link.server_pid());
+                Ok(())
+            }
+            News::Reply(Reply::Stuck(stuck), _) => {
+                self.patience.stuck(stuck);
+                Ok(())
+            }
             // These are acted on when all that was published has been read: the head page says when.
             News::Reply(Reply::Failed(_) | Reply::Ended, _) => Ok(()),
             News::Reply(..) => Ok(()),
@@ -550,13 +572,14 @@ impl Consumer {
         while self.view.generation() != self.head.generation() {
             match self.link.wait_news(&mut || Ok(()))? {
                 Some(news) => self.hear(news)?,
-                None if began.elapsed() > Duration::from_secs(10) => {
+                // One that answers has had its time.
+                None if began.elapsed() > Duration::from_secs(10) && !self.patience.is_asking() => {
                     return Err(Error::ServerLost(format!(
                         "feed {:?} announced a new ring and did not send it",
                         self.config.name
                     )));
                 }
-                None => {}
+                None => self.be_patient()?,
             }
             if !self.joined {
                 return Ok(());

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
 
 use super::members::Member;
+use super::watchdog::Watchdog;
 use super::{Phase, Shared, Since, State, shape, stats};
 use crate::error::Error;
 use crate::limits::size_text;
@@ -50,6 +51,7 @@ pub(super) fn start(shared: Arc<Shared>, held: HeldName) -> Result<JoinHandle<()
             next_id: 0,
             deaf_until: None,
             alone_since: None,
+            watchdog: Watchdog::new(),
         };
         control.run();
     };
@@ -69,6 +71,7 @@ struct Control {
     deaf_until: Option<Instant>,
     /// Since when nobody is attached, once somebody was.
     alone_since: Option<Since>,
+    watchdog: Watchdog,
 }
 
 /// A connection.
@@ -103,7 +106,9 @@ impl Control {
             self.deliver();
             self.answer_the_gate();
             self.linger();
+            self.watch();
             if self.say_goodbye() {
+                self.watchdog.end();
                 return;
             }
         }
@@ -222,6 +227,11 @@ impl Control {
                     let stats = stats(&self.shared);
                     link.channel.send(&Reply::Stats(Box::new(stats)), vec![])?;
                 }
+                Request::Ping | Request::Diagnose if !link.is_consumer() => {
+                    return Err(WireError::Malformed("a consumer's question"));
+                }
+                Request::Ping => link.channel.send(&Reply::Pong, vec![])?,
+                Request::Diagnose => self.watchdog.asked(id),
             }
         }
         // There may be more: look again in the next round, after the others.
@@ -358,6 +368,23 @@ impl Control {
         }
     }
 
+    /// Tells consumers of a source that hangs, or gives up on it.
+    fn watch(&mut self) {
+        let anybody = self.links.values().any(Link::is_consumer);
+        if let Some(failure) = self.watchdog.look(&self.shared, anybody) {
+            tracing::error!("{}", failure.message);
+            self.shared.break_off(failure);
+            return;
+        }
+        // Who doesn't listen is told when it does.
+        for (&id, link) in self.links.iter_mut().filter(|(_, link)| link.is_consumer() && !link.channel.has_outgoing())
+        {
+            if let Some(word) = self.watchdog.word_for(id) {
+                let _ = link.channel.send(&word, vec![]);
+            }
+        }
+    }
+
     /// At the feed's end: tells everybody, waits until they were told, and closes.
     fn say_goodbye(&mut self) -> bool {
         let phase = self.shared.lock().phase.clone();
@@ -381,6 +408,11 @@ impl Control {
 }
 
 impl Link {
+    /// Whether it reads the feed, or will.
+    fn is_consumer(&self) -> bool {
+        matches!(self.stage, Stage::Waiting | Stage::Welcome(_))
+    }
+
     /// Sends the ring, if it has an older one.
     fn bring(&mut self, ring: &shape::PublishedRing) -> Result<(), WireError> {
         if self.stage == Stage::Welcome(ring.info.generation) {

@@ -6,8 +6,8 @@
 //!                 └────────── State ───────┘      (one mutex; never held while copying or sleeping)
 //! ```
 //!
-//! `producer` appends, `room` waits and cuts off, `replace` makes rings; `control` talks to consumers; `members` is what both
-//! threads know of them, `returning` what they know of those who had another server before.
+//! `producer` appends, `room` waits and cuts off, `replace` makes rings; `control` talks to consumers, `watchdog` notices a source
+//! that hangs; `members` is what both threads know of consumers, `returning` of those who had another server before.
 
 mod control;
 mod members;
@@ -16,6 +16,7 @@ mod replace;
 mod returning;
 mod room;
 mod shape;
+mod watchdog;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,6 +33,7 @@ use serde::{Deserialize, Serialize};
 use self::members::Members;
 use self::returning::Returning;
 use self::shape::PublishedRing;
+use self::watchdog::Watch;
 use crate::error::{Error, Failure, FailureKind};
 use crate::names::HeldName;
 use crate::source::{Mark, Source};
@@ -39,6 +41,7 @@ use crate::source::{Mark, Source};
 pub(crate) use self::members::mode_number;
 pub use self::shape::{History, RingSize};
 pub(crate) use self::shape::{layout, strides};
+pub use self::watchdog::Ask;
 
 /// What a head page's state word means.
 pub(crate) mod state {
@@ -76,6 +79,10 @@ pub struct Options {
     pub linger: Option<Duration>,
     /// Never cut.
     pub whole_batches: bool,
+    /// Warn when the source has not come back for this long.
+    pub loader_warn: Option<Duration>,
+    /// Fail when it has not come back for this long.
+    pub loader_timeout: Option<Duration>,
 }
 
 impl Default for Options {
@@ -92,6 +99,8 @@ impl Default for Options {
             stall_timeout: Duration::from_secs(60),
             linger: None,
             whole_batches: false,
+            loader_warn: Some(Duration::from_secs(30)),
+            loader_timeout: None,
         }
     }
 }
@@ -217,6 +226,8 @@ struct Shared {
     control_bell: Doorbell,
     /// Wakes the producer.
     producer_bell: Doorbell,
+    /// Whether the source is being asked for something, and how to find out where it hangs.
+    watch: Watch,
     state: Mutex<State>,
 }
 
@@ -278,6 +289,7 @@ impl Server {
             head: HeadWriter::create()?,
             control_bell: Doorbell::new()?,
             producer_bell: Doorbell::new()?,
+            watch: Watch::default(),
             state: Mutex::new(State {
                 phase: Phase::Starting,
                 log,
@@ -301,6 +313,7 @@ impl Server {
     pub fn run(&self, source: &mut dyn Source, poll: &mut dyn FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
         // Whatever a source does to this thread, nobody waits for a feed without a producer.
         let guard = BreakOff(&self.shared);
+        self.shared.watch.begin();
         let outcome = producer::run(&self.shared, source, poll);
         std::mem::forget(guard);
         match &outcome {
@@ -314,6 +327,21 @@ impl Server {
         }
         self.close();
         outcome
+    }
+
+    /// Gives a way to ask where the source is while it hangs. It is called on a thread of its own.
+    pub fn set_ask(&self, ask: Arc<Ask>) {
+        self.shared.watch.set_ask(ask);
+    }
+
+    /// Why the feed has given up on a source that is perhaps still in its call, if it has. The name is free then.
+    pub fn gave_up(&self) -> Option<Failure> {
+        let failure = match &self.shared.lock().phase {
+            Phase::Broken(failure) if failure.kind == FailureKind::Stuck => failure.clone(),
+            _ => return None,
+        };
+        self.close();
+        Some(failure)
     }
 
     /// Ends the feed; consumers are told `why`. Returns when the name is free.

@@ -109,7 +109,10 @@ impl Producer<'_> {
                     break;
                 }
             }
-            source.begin(epoch)?;
+            {
+                let _inside = self.shared.watch.enter();
+                source.begin(epoch)?;
+            }
             let length = self.epoch(source)?;
             if source.is_exhausted() {
                 break;
@@ -210,6 +213,7 @@ impl Producer<'_> {
         };
         let mark = |(epoch, index)| Mark { epoch, index };
         if let Some(head) = head {
+            let _inside = self.shared.watch.enter();
             source.mark(mark(head), needed.map(mark))?;
         }
         Ok(())
@@ -218,7 +222,9 @@ impl Producer<'_> {
     fn next(&mut self, source: &mut dyn Source) -> Result<Option<u64>, Halt> {
         halted(&mut self.shared.lock())?;
         self.grow_for_consumers()?;
+        let inside = self.shared.watch.enter();
         let Some(batch) = source.next()? else { return Ok(None) };
+        drop(inside);
         let mismatch = |Mismatch(message)| Failure {
             kind: FailureKind::Schema,
             message: format!(

@@ -1,0 +1,100 @@
+//! What the kernel tells of a process or a thread that doesn't move: its state, where it sleeps, what it has computed.
+
+use std::fs;
+
+/// A process of this machine: `pt_data_worker, sleeping (futex_wait), 0.4 s of CPU`. `None` if it is gone, or not ours to see.
+pub(crate) fn process_text(pid: u32) -> Option<String> {
+    text(&format!("/proc/{pid}"))
+}
+
+/// The same of a thread of this process.
+pub(crate) fn thread_text(tid: i32) -> Option<String> {
+    text(&format!("/proc/self/task/{tid}"))
+}
+
+/// Whether a process is stopped, by a signal or in a debugger.
+pub(crate) fn is_stopped(pid: u32) -> bool {
+    Stat::read(&format!("/proc/{pid}")).is_some_and(|stat| matches!(stat.state, 'T' | 't'))
+}
+
+/// What a process is doing: "it is stopped (state T)".
+pub(crate) fn state_text(pid: u32) -> Option<String> {
+    Stat::read(&format!("/proc/{pid}")).map(|stat| format!("it is {} (state {})", state_words(stat.state), stat.state))
+}
+
+/// This process's children, whichever thread started them.
+pub(crate) fn children() -> Vec<u32> {
+    let Ok(tasks) = fs::read_dir("/proc/self/task") else { return Vec::new() };
+    let lists = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let mut children: Vec<u32> =
+        lists.flat_map(|list| list.split_whitespace().flat_map(str::parse).collect::<Vec<_>>()).collect();
+    children.sort_unstable();
+    children
+}
+
+fn text(folder: &str) -> Option<String> {
+    let Stat { name, state, cpu_secs } = Stat::read(folder)?;
+    let wchan = fs::read_to_string(format!("{folder}/wchan")).unwrap_or_default();
+    // "0" says that it doesn't sleep, or that we may not know.
+    let place = if matches!(wchan.as_str(), "" | "0") { String::new() } else { format!(" ({wchan})") };
+    Some(format!("{name}, {}{place}, {cpu_secs:.1} s of CPU", state_words(state)))
+}
+
+fn state_words(state: char) -> &'static str {
+    match state {
+        'R' => "running",
+        'S' => "sleeping",
+        'D' => "waiting for a disk or a driver",
+        'T' => "stopped",
+        't' => "stopped by a debugger",
+        'Z' => "dead",
+        _ => "in an unusual state",
+    }
+}
+
+struct Stat {
+    name: String,
+    state: char,
+    cpu_secs: f64,
+}
+
+impl Stat {
+    fn read(folder: &str) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("{folder}/stat")).ok()?)
+    }
+
+    /// `12 (a name) S 1 ...`; a name may hold blanks and brackets.
+    fn parse(stat: &str) -> Option<Self> {
+        let (front, rest) = stat.rsplit_once(')')?;
+        let name = front.split_once('(')?.1.to_owned();
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let ticks = |index: usize| fields.get(index)?.parse::<u64>().ok();
+        let cpu_secs = (ticks(11)? + ticks(12)?) as f64 / rustix::param::clock_ticks_per_second() as f64;
+        Some(Self { name, state: fields.first()?.chars().next()?, cpu_secs })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_look_like_the_rest() {
+        let stat = Stat::parse("12 (a) S (b) T 1 2 3 4 5 6 7 8 9 10 200 100 0 0 20").unwrap();
+        assert_eq!((stat.name.as_str(), stat.state), ("a) S (b", 'T'));
+        assert!(stat.cpu_secs > 0.0);
+        for bad in ["", "12", "12 (a", "12 (a)", "12 (a) S", ")(", "12 (a) S 1 2 3 4 5 6 7 8 9 10 x y"] {
+            assert!(Stat::parse(bad).is_none(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn this_process_runs() {
+        let pid = std::process::id();
+        assert!(process_text(pid).unwrap().contains("s of CPU"));
+        assert!(!is_stopped(pid));
+        assert!(state_text(pid).unwrap().starts_with("it is "));
+        let tid = rustix::thread::gettid().as_raw_nonzero().get();
+        assert!(thread_text(tid).unwrap().contains("running"));
+    }
+}

@@ -1,0 +1,254 @@
+//! Notices a source that doesn't come back, finds out where it hangs, and has everybody told.
+//!
+//! ```text
+//! inside the source ──loader_warn──▶ ask ──▶ warn, tell consumers ──twice the time──▶ ask ──▶ …
+//!         │                                                                  loader_timeout──▶ ask ──▶ the feed fails
+//!         └── it came back: start anew
+//! ```
+//!
+//! A source can't be interrupted, and the answer to where it is may need what it holds (Python's GIL). So a thread of its own
+//! asks, never two, and what it has said after a second is taken. The time inside the source counts whether or not anybody
+//! is attached; while nobody is, nobody is warned. Who attaches later is told at once. Giving up needs nobody to be there.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::Shared;
+use crate::error::{Failure, FailureKind};
+use crate::limits::secs_text;
+use crate::proc;
+use crate::wire::{Reply, Stuck};
+
+/// How long an answer may take.
+const ANSWER: Duration = Duration::from_secs(1);
+/// Time in which the control thread itself did not run isn't the source's: the whole process was stopped.
+const LONGEST_STEP: Duration = Duration::from_millis(500);
+/// How many child processes are listed.
+const MAX_CHILDREN: usize = 16;
+
+/// Says where a source is, in one or more lines. It may speak more than once; what it said last counts.
+pub type Ask = dyn Fn(&mut dyn FnMut(String)) + Send + Sync;
+
+/// What the producer notes for the watchdog.
+#[derive(Default)]
+pub(super) struct Watch {
+    /// Odd while the source is being asked for something.
+    calls: AtomicU64,
+    thread: AtomicI32,
+    ask: Mutex<Option<Arc<Ask>>>,
+}
+
+impl Watch {
+    pub fn set_ask(&self, ask: Arc<Ask>) {
+        *self.ask.lock().unwrap_or_else(PoisonError::into_inner) = Some(ask);
+    }
+
+    /// This thread is the source's from now on.
+    pub fn begin(&self) {
+        self.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
+    }
+
+    /// The source has the say until this is dropped.
+    pub fn enter(&self) -> Inside<'_> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        Inside(self)
+    }
+}
+
+pub(super) struct Inside<'a>(&'a Watch);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.calls.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The control thread's part.
+pub(super) struct Watchdog {
+    call: u64,
+    /// How long the call has lasted, as seen in steps.
+    inside: Duration,
+    looked: Instant,
+    /// When to warn of this call next.
+    warn_at: Option<Duration>,
+    asking: Option<Asking>,
+    /// The last warning of this call, and which connections have heard it.
+    warning: Option<Stuck>,
+    told: BTreeSet<u64>,
+    /// Connections that asked on their own account, and the answer to those who had.
+    asked_by: BTreeSet<u64>,
+    answer: Option<(BTreeSet<u64>, Stuck)>,
+}
+
+impl Watchdog {
+    pub fn new() -> Self {
+        Self {
+            call: 0,
+            inside: Duration::ZERO,
+            looked: Instant::now(),
+            warn_at: None,
+            asking: None,
+            warning: None,
+            told: BTreeSet::new(),
+            asked_by: BTreeSet::new(),
+            answer: None,
+        }
+    }
+
+    /// A consumer wants to know where the source is; it is answered if that is inside.
+    pub fn asked(&mut self, id: u64) {
+        self.asked_by.insert(id);
+    }
+
+    /// What a consumer has to hear now.
+    pub fn word_for(&mut self, id: u64) -> Option<Reply> {
+        if let Some((ids, stuck)) = &mut self.answer
+            && ids.remove(&id)
+        {
+            return Some(Reply::Stuck(stuck.clone()));
+        }
+        let stuck = self.warning.as_ref()?;
+        self.told.insert(id).then(|| Reply::Stuck(stuck.clone()))
+    }
+
+    /// Looks at the source; `anybody` is attached. A failure if the feed should give up on it.
+    pub fn look(&mut self, shared: &Shared, anybody: bool) -> Option<Failure> {
+        let step = self.looked.elapsed().min(LONGEST_STEP);
+        self.looked = Instant::now();
+        let call = shared.watch.calls.load(Ordering::Relaxed);
+        if call != self.call || call.is_multiple_of(2) {
+            self.start_anew(shared, call);
+            return None;
+        }
+        self.inside += step;
+        let gives_up = shared.options.loader_timeout.is_some_and(|limit| self.inside >= limit);
+        let warns = anybody && self.warn_at.is_some_and(|at| self.inside >= at);
+        if !gives_up && !warns && self.asked_by.is_empty() {
+            return None;
+        }
+        let place = self.place(shared)?;
+        let (name, pid, secs) = (&shared.name, std::process::id(), self.inside.as_secs_f64());
+        if gives_up {
+            let message = format!(
+                "feed {name:?} gave up on its loader, which has not yielded a batch for {} s (server pid {pid})\n{place}\n  \
+                 if it may take that long, give the server a longer loader_timeout_secs",
+                secs_text(secs),
+            );
+            return Some(Failure::new(FailureKind::Stuck, message));
+        }
+        let stuck = Stuck { secs, samples: shared.lock().log.head(), place };
+        self.answer = Some((std::mem::take(&mut self.asked_by), stuck.clone()));
+        if warns {
+            let (secs, place) = (secs_text(secs), &stuck.place);
+            tracing::warn!("feed {name:?}: its loader has not yielded a batch for {secs} s (pid {pid})\n{place}");
+            self.warn_at = Some(self.inside * 2);
+            self.warning = Some(stuck);
+            self.told.clear();
+        }
+        None
+    }
+
+    fn start_anew(&mut self, shared: &Shared, call: u64) {
+        if self.warning.take().is_some() {
+            let secs = secs_text(self.inside.as_secs_f64());
+            tracing::info!("feed {:?}: its loader goes on, after {secs} s", shared.name);
+        }
+        self.call = call;
+        self.inside = Duration::ZERO;
+        self.warn_at = shared.options.loader_warn;
+        self.answer = None;
+        self.asked_by.clear();
+        self.told.clear();
+    }
+
+    /// Where the source is, for a person; `None` while that is being found out.
+    fn place(&mut self, shared: &Shared) -> Option<String> {
+        let call = self.call;
+        // An answer is good for a second: whoever asks all the time keeps nobody busy.
+        self.asking.take_if(|asking| {
+            let is_used_up = asking.is_used && asking.began.elapsed() >= ANSWER;
+            asking.is_done() && (is_used_up || asking.call != call)
+        });
+        let asking = self.asking.get_or_insert_with(|| Asking::start(shared, call));
+        if !asking.is_done() && asking.began.elapsed() < ANSWER {
+            return None;
+        }
+        asking.is_used = true;
+        let mut place = String::new();
+        let said = asking.said.lock().unwrap_or_else(PoisonError::into_inner);
+        for line in said.source.lines() {
+            let _ = writeln!(place, "  {line}");
+        }
+        let tid = shared.watch.thread.load(Ordering::Relaxed);
+        if let Some(thread) = proc::thread_text(tid) {
+            let _ = writeln!(place, "  its thread {tid}: {thread}");
+        }
+        place += &said.children;
+        Some(place.trim_end().to_owned())
+    }
+
+    /// At the end: gives a thread that asks its second, and no more.
+    pub fn end(&mut self) {
+        let Some(asking) = self.asking.take() else { return };
+        while !asking.is_done() && asking.began.elapsed() < ANSWER {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A question on its way, or answered.
+struct Asking {
+    /// During which call of the source.
+    call: u64,
+    began: Instant,
+    said: Arc<Mutex<Said>>,
+    is_used: bool,
+    /// `None` if it could not be started.
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Said {
+    source: String,
+    children: String,
+}
+
+impl Asking {
+    fn start(shared: &Shared, call: u64) -> Self {
+        let ask = shared.watch.ask.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let said = Arc::new(Mutex::new(Said::default()));
+        let notes = Arc::clone(&said);
+        let run = move || {
+            let children = children_text();
+            notes.lock().unwrap_or_else(PoisonError::into_inner).children = children;
+            if let Some(ask) = ask {
+                ask(&mut |text| notes.lock().unwrap_or_else(PoisonError::into_inner).source = text);
+            }
+        };
+        let thread = std::thread::Builder::new().name("feedline-ask".into()).spawn(run).ok();
+        Self { call, began: Instant::now(), said, is_used: false, thread }
+    }
+
+    fn is_done(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+}
+
+/// The server's child processes: a loader's workers are among them.
+fn children_text() -> String {
+    let children = proc::children();
+    let mut text = String::new();
+    for &pid in children.iter().take(MAX_CHILDREN) {
+        if let Some(process) = proc::process_text(pid) {
+            let _ = writeln!(text, "    pid {pid}: {process}");
+        }
+    }
+    if children.len() > MAX_CHILDREN {
+        let _ = writeln!(text, "    and {} more", children.len() - MAX_CHILDREN);
+    }
+    if text.is_empty() { text } else { format!("  its server's child processes:\n{text}") }
+}
