@@ -13,6 +13,7 @@
 //! Memory, leases and wake-ups are `feedline-ring`'s.
 
 pub mod batch;
+mod bounded;
 pub mod consumer;
 mod error;
 mod limits;
@@ -24,6 +25,7 @@ mod structure;
 mod whole;
 pub mod wire;
 
+pub use self::bounded::MAX_ENTRIES;
 pub use self::error::{Error, Failure, FailureKind};
 pub use self::limits::parse_size;
 pub use self::structure::{Class, Key, Node, Structure};

@@ -31,7 +31,7 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"feed");
 const HEADER: usize = 5;
 /// The longest message that each side accepts.
 const MAX_REQUEST: usize = 4096;
-const MAX_REPLY: usize = 16 << 20;
+const MAX_REPLY: usize = 4 << 20;
 const MAX_FDS: usize = 4;
 
 /// From a consumer.

@@ -30,7 +30,7 @@ fn both(len_bytes: u64) -> Both {
     let bell = Doorbell::new().unwrap();
     let reader = Arc::new(HeadReader::accept(clone(head.as_fd())).unwrap());
     let own = CursorHandle::accept(clone(page.as_fd())).unwrap();
-    let table = LeaseTable::new(reader, own, Doorbell::from_fd(clone(bell.as_fd())), 0, 0);
+    let table = LeaseTable::new(reader, own, Doorbell::accept(clone(bell.as_fd())).unwrap(), 0, 0);
     let shared = Mapping::new(&memfd, writer.layout(), Access::Reader).unwrap();
     let private = Arc::new(Mapping::new(&memfd, writer.layout(), Access::Private).unwrap());
     Both { writer, head, page, table, memfd, shared, private, pages: PrivatePages::open().unwrap() }

@@ -191,6 +191,6 @@ fn unpack(ring: RingInfo, fds: Vec<OwnedFd>) -> Result<Welcome, Error> {
         head: HeadReader::accept(head)?,
         memory,
         page: CursorHandle::accept(page)?,
-        bell: Doorbell::from_fd(bell),
+        bell: Doorbell::accept(bell)?,
     })
 }

@@ -15,7 +15,7 @@ mod link;
 mod pressure;
 mod report;
 mod skip;
-mod view;
+pub(crate) mod view;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
