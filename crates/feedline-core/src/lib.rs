@@ -16,6 +16,8 @@ pub mod batch;
 mod bounded;
 pub mod consumer;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub mod fuzz;
 mod limits;
 pub mod names;
 pub mod schema;
