@@ -28,6 +28,7 @@ class FeedCore:
         mode: str,
         reconnect_secs: float,
         allow_pickle: bool,
+        allow: tuple[list[int], list[int]],
     ) -> Self: ...
     @property
     def is_inherited(self) -> bool: ...
@@ -74,6 +75,7 @@ class ServerCore:
         stall_timeout_secs: float,
         linger_secs: float | None,
         whole_batches: bool,
+        allow: tuple[list[int], list[int]],
     ) -> Self: ...
     def run(
         self,

@@ -9,9 +9,11 @@ import threading
 import time
 import traceback
 import weakref
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
+from feedline._access import resolve_allow
 from feedline._core import ServerCore, check_name, parse_size
 from feedline._core import feeds as _feeds
 from feedline._errors import FeedlineError, FeedValueError
@@ -69,6 +71,7 @@ class Server:
         linger_secs: float | None = None,
         allow_pickle: bool = False,
         whole_batches: bool = False,
+        allow: Iterable[str | int] = (),
     ) -> None:
         """Check the arguments; nothing runs before ``start()``."""
         check_loader(loader)
@@ -109,6 +112,7 @@ class Server:
             "stall_timeout_secs": float(stall_timeout_secs),
             "linger_secs": None if linger_secs is None else float(linger_secs),
             "whole_batches": bool(whole_batches),
+            "allow": resolve_allow(allow),
         }
         self._core: ServerCore | None = None
         self._thread: threading.Thread | None = None

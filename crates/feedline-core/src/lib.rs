@@ -12,6 +12,7 @@
 //!
 //! Memory, leases and wake-ups are `feedline-ring`'s.
 
+mod access;
 pub mod batch;
 mod bounded;
 pub mod consumer;
@@ -27,6 +28,7 @@ mod structure;
 mod whole;
 pub mod wire;
 
+pub use self::access::Allow;
 pub use self::bounded::MAX_ENTRIES;
 pub use self::error::{Error, Failure, FailureKind};
 pub use self::limits::parse_size;

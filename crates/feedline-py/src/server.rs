@@ -6,7 +6,7 @@ use std::time::Duration;
 use feedline_core::batch::Batch;
 use feedline_core::server::{History, Lag, Options, Policy, RingSize, Server, ServerStats};
 use feedline_core::source::{Length, Mark, Source};
-use feedline_core::{Failure, FailureKind, names};
+use feedline_core::{Allow, Failure, FailureKind, names};
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyList};
@@ -45,7 +45,7 @@ impl ServerCore {
     #[new]
     #[pyo3(signature = (
         name, *, epochs, samples, wait_for, ring_bytes, ring_samples, history_bytes, history_share, history_dir, replay, lag,
-        resume, stall_timeout_secs, linger_secs, whole_batches,
+        resume, stall_timeout_secs, linger_secs, whole_batches, allow,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
@@ -65,6 +65,7 @@ impl ServerCore {
         stall_timeout_secs: f64,
         linger_secs: Option<f64>,
         whole_batches: bool,
+        allow: (Vec<u32>, Vec<u32>),
     ) -> PyResult<Self> {
         let secs = |what: &str, secs: f64| {
             Duration::try_from_secs_f64(secs)
@@ -93,6 +94,7 @@ impl ServerCore {
             stall_timeout: secs("stall_timeout_secs", stall_timeout_secs)?,
             linger: linger_secs.map(|value| secs("linger_secs", value)).transpose()?,
             whole_batches,
+            allow: Allow { uids: allow.0, gids: allow.1 },
         };
         let server = py.detach(|| Server::bind(name, options)).map_err(|error| to_python(py, &error))?;
         Ok(Self { server })

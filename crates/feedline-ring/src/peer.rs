@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{PidfdFlags, pidfd_open};
 
@@ -13,8 +14,10 @@ use crate::RingError;
 pub struct Peer {
     /// Its process id, in this process's namespace.
     pub pid: u32,
-    /// Its user.
+    /// Its user, and its groups, when it connected or began to listen.
     pub uid: u32,
+    /// The first is its own, the others are supplementary.
+    pub gids: Vec<u32>,
     /// Becomes readable when it dies. None on kernels without pidfds: then the socket's end alone tells.
     pub pidfd: Option<OwnedFd>,
 }
@@ -24,7 +27,9 @@ impl Peer {
     pub fn of(socket: impl AsFd) -> Result<Self, RingError> {
         let cred = socket_peercred(&socket).map_err(RingError::os("asking who the peer is"))?;
         let pidfd = peer_pidfd(&socket).or_else(|| pidfd_open(cred.pid, PidfdFlags::empty()).ok());
-        Ok(Self { pid: cred.pid.as_raw_nonzero().get().unsigned_abs(), uid: cred.uid.as_raw(), pidfd })
+        let mut gids = vec![cred.gid.as_raw()];
+        gids.extend(supplementary_groups(&socket));
+        Ok(Self { pid: cred.pid.as_raw_nonzero().get().unsigned_abs(), uid: cred.uid.as_raw(), gids, pidfd })
     }
 
     /// Whether it has died.
@@ -32,6 +37,29 @@ impl Peer {
         let Some(pidfd) = &self.pidfd else { return false };
         let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
         matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(count) if count > 0)
+    }
+}
+
+/// `SO_PEERGROUPS` (Linux 4.13); none where the kernel doesn't tell.
+fn supplementary_groups(socket: impl AsFd) -> Vec<u32> {
+    const SO_PEERGROUPS: libc::c_int = 59;
+    /// What a process can have (`NGROUPS_MAX`).
+    const MOST: usize = 65_536;
+    let raw = socket.as_fd().as_raw_fd();
+    let mut gids: Vec<libc::gid_t> = vec![0; 64];
+    loop {
+        let mut len = (gids.len() * size_of::<libc::gid_t>()) as libc::socklen_t;
+        // SAFETY: `gids` has room for `len` bytes, and `len` is a live local.
+        let result =
+            unsafe { libc::getsockopt(raw, libc::SOL_SOCKET, SO_PEERGROUPS, gids.as_mut_ptr().cast(), &raw mut len) };
+        if result == 0 {
+            gids.truncate(len as usize / size_of::<libc::gid_t>());
+            return gids;
+        }
+        if Errno::from_io_error(&std::io::Error::last_os_error()) != Some(Errno::RANGE) || gids.len() == MOST {
+            return Vec::new();
+        }
+        gids.resize(MOST, 0);
     }
 }
 

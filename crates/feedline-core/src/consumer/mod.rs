@@ -30,6 +30,7 @@ use self::pressure::Pressure;
 pub use self::report::{ConsumerStats, EpochLength};
 use self::skip::Skips;
 use self::view::View;
+use crate::access::Allow;
 use crate::batch::Received;
 use crate::error::Error;
 use crate::schema::Schema;
@@ -70,6 +71,8 @@ pub struct Config {
     pub mode: Mode,
     /// How long to wait for another server when this one is lost.
     pub reconnect: Duration,
+    /// Whose feed it may be, besides one's own and root's.
+    pub allow: Allow,
 }
 
 impl Config {
@@ -83,6 +86,7 @@ impl Config {
             timeout: Duration::from_secs(30),
             mode: Mode::Cow,
             reconnect: Duration::ZERO,
+            allow: Allow::default(),
         }
     }
 }
@@ -140,7 +144,7 @@ impl Consumer {
         if config.batch_size == Some(0) {
             return Err(Error::BatchSize("a batch has at least one sample, not 0".into()));
         }
-        let (link, welcome) = Link::open(&config.name, config.timeout, check)?;
+        let (link, welcome) = Link::open(&config.name, &config.allow, config.timeout, check)?;
         let head = Arc::new(welcome.head);
         let table = LeaseTable::new(Arc::clone(&head), welcome.page, welcome.bell, 0, 0);
         let view = View::new(welcome.ring, welcome.memory, config.mode, &config.name)?;
@@ -429,7 +433,7 @@ impl Consumer {
         };
         let is_tail = self.config.batch_size.is_none() && self.config.drop_last && want < self.view.source_batch();
         // A smaller batch may be the epoch's last: it is not if something follows it.
-        let may_be_last = cursor + want == if end == UNKNOWN { head } else { end };
+        let may_be_last = cursor.saturating_add(want) == if end == UNKNOWN { head } else { end };
         if there.saturating_sub(cursor) >= want && !(is_tail && may_be_last) {
             return Ok(Look::Batch(cursor + want));
         }

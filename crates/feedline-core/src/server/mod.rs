@@ -6,10 +6,11 @@
 //!                 └────────── State ───────┘      (one mutex; never held while copying or sleeping)
 //! ```
 //!
-//! `producer` appends, `room` waits and cuts off, `replace` makes rings; `control` talks to consumers; `members` is what both
-//! threads know of them, `returning` what they know of those who had another server before.
+//! `producer` appends, `room` waits and cuts off, `replace` makes rings; `control` talks to consumers, `door` lets them in;
+//! `members` is what both threads know of them, `returning` what they know of those who had another server before.
 
 mod control;
+mod door;
 mod members;
 mod producer;
 mod replace;
@@ -32,6 +33,7 @@ use serde::{Deserialize, Serialize};
 use self::members::Members;
 use self::returning::Returning;
 use self::shape::PublishedRing;
+use crate::access::Allow;
 use crate::error::{Error, Failure, FailureKind};
 use crate::names::HeldName;
 use crate::source::{Mark, Source};
@@ -76,6 +78,8 @@ pub struct Options {
     pub linger: Option<Duration>,
     /// Never cut.
     pub whole_batches: bool,
+    /// Who else may attach.
+    pub allow: Allow,
 }
 
 impl Default for Options {
@@ -92,6 +96,7 @@ impl Default for Options {
             stall_timeout: Duration::from_secs(60),
             linger: None,
             whole_batches: false,
+            allow: Allow::default(),
         }
     }
 }
