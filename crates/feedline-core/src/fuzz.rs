@@ -59,7 +59,7 @@ pub fn batch(bytes: &[u8]) {
 pub fn ring(bytes: &[u8]) {
     let Ok(((info, first, count), contents)) = postcard::take_from_bytes::<(RingInfo, u64, u64)>(bytes) else { return };
     let Ok(layout) = checked_layout(&info) else { return };
-    if layout.len_bytes() > SMALL {
+    if layout.len_bytes() > SMALL || info.is_file {
         return;
     }
     let (memory, _) = memory_of(layout, contents);
@@ -68,7 +68,7 @@ pub fn ring(bytes: &[u8]) {
     let mut view = View::new(info, memory, mode, "fuzz").expect("what was checked can be mapped");
     let table = table(first);
     let _ = view.source_batch_at(first);
-    if let Ok(received) = view.take(&table, first, first.saturating_add(count), 0, "fuzz") {
+    if let Ok(received) = view.take(&table, (first, first.saturating_add(count), 0), 0, "fuzz") {
         touch(&received);
     }
 }
@@ -154,6 +154,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
                 hello(false),
                 join(Some(96), JoinAt::EpochStart),
                 join(None, JoinAt::Newest),
+                join(None, JoinAt::At { epoch: 3, index: 400 }),
                 Request::Leave,
                 Request::Stats,
             ];
@@ -165,7 +166,8 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
             let consumer = ConsumerStats { mode: "cow".into(), batch_size: Some(7), ..ConsumerStats::default() };
             let stats = ServerStats { consumers: vec![consumer; 3], name: "train".into(), ..ServerStats::default() };
             messages.extend([
-                Reply::Joined { number: 1, epoch: 2, sample: Some(3) },
+                Reply::Joined { number: 1, epoch: 2, sample: Some(3), had: 4, start: 1 },
+                Reply::Gone { number: 1, until: Some(9) },
                 Reply::Refused { why: "too large".into(), batch_size: true },
                 Reply::Failed(Failure { kind: FailureKind::Loader, message: "the loader raised".into() }),
                 Reply::Ended,
@@ -242,7 +244,19 @@ fn infos() -> Vec<RingInfo> {
     let cut = Schema::Cut { structure: nested(), fields };
     let bare = Schema::Cut { structure: Structure(vec![Node::Leaf]), fields: vec![field(DType::F64, &[5])] };
     let whole = Schema::Whole { why: "batch[1] is a str, without a batch dimension".into() };
-    let info = |schema, byte_lane| RingInfo { generation: 1, capacity: 64, byte_lane, source_batch: 8, schema };
+    let info = |schema, byte_lane| RingInfo {
+        generation: 1,
+        capacity: 64,
+        window: 32,
+        byte_lane,
+        byte_window: byte_lane / 2,
+        is_file: false,
+        skips: false,
+        replays: false,
+        epochs: Some(3),
+        source_batch: 8,
+        schema,
+    };
     vec![info(cut, 0), info(bare, 0), info(whole, 64 << 10)]
 }
 

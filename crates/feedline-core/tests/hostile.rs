@@ -97,14 +97,15 @@ fn send_with_descriptors(socket: &UnixStream, bytes: &[u8]) {
     let _ = sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-/// What a consumer says in its life, to be said in any order and any number of times.
+/// What a consumer says in its life, to be said in any order and any number of times. Not that it wants the newest: when the
+/// only epoch is over that is the next one, and whoever comes then goes there too.
 fn sentences() -> [Vec<u8>; 7] {
     let join = |number, batch_size, entry| frame(&Request::Join { number, batch_size, entry });
     [
         hello(),
         frame(&Request::Hello { magic: MAGIC, version: VERSION, consumer: false }),
         join(1, Some(3), JoinAt::EpochStart),
-        join(2, None, JoinAt::Newest),
+        join(4, None, JoinAt::At { epoch: 0, index: 17 }),
         join(3, Some(1 << 40), JoinAt::EpochStart),
         frame(&Request::Leave),
         frame(&Request::Stats),

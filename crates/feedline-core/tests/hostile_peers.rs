@@ -70,7 +70,7 @@ fn join(socket: UnixStream) -> (Channel, CursorHandle, HeadReader) {
                 let join = Request::Join { number: 1, batch_size: Some(5), entry: JoinAt::EpochStart };
                 channel.send(&join, vec![]).unwrap();
             }
-            Some((Reply::Joined { number, epoch, sample }, _)) => {
+            Some((Reply::Joined { number, epoch, sample, .. }, _)) => {
                 let (page, head) = pages.take().unwrap();
                 page.enter(number, epoch, sample.unwrap_or(0));
                 return (channel, page, head);

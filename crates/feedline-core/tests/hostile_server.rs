@@ -24,7 +24,19 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 fn cut(fields: Vec<Field>) -> RingInfo {
     let structure = Structure([vec![Node::List(fields.len() as u32)], vec![Node::Leaf; fields.len()]].concat());
-    RingInfo { generation: 0, capacity: 64, byte_lane: 0, source_batch: 8, schema: Schema::Cut { structure, fields } }
+    RingInfo {
+        generation: 0,
+        capacity: 64,
+        window: 64,
+        byte_lane: 0,
+        byte_window: 0,
+        is_file: false,
+        skips: false,
+        replays: false,
+        epochs: None,
+        source_batch: 8,
+        schema: Schema::Cut { structure, fields },
+    }
 }
 
 fn bytes_field(len: u64) -> Field {
@@ -83,7 +95,7 @@ fn consume(name: &str, sent: Sent, wanted: Config) -> Result<(), Error> {
                     }
                     Ok(Some((Request::Join { number, .. }, _))) => {
                         let (epoch, sample) = sent.joined;
-                        let _ = channel.send(&Reply::Joined { number, epoch, sample }, vec![]);
+                        let _ = channel.send(&Reply::Joined { number, epoch, sample, had: 0, start: 0 }, vec![]);
                     }
                     Ok(_) => std::thread::sleep(Duration::from_millis(2)),
                     Err(_) => return,
@@ -182,6 +194,7 @@ fn impossible_rings_are_refused() {
         huge(1 << 44),
         cut(vec![Field { shape: vec![0, u64::MAX], ..bytes_field(0) }]),
         cut(vec![bytes_field(1 << 40); 64]),
+        cut(vec![Field { shape: vec![0, 1 << 60], ..bytes_field(0) }]),
     ];
     for info in cases {
         let mut sent = sound(eight_bytes());

@@ -43,6 +43,11 @@ const SLICE: Duration = Duration::from_millis(100);
 /// How soon to look again when the server waits for room while we wait for data.
 const PRESSED_SLICE: Duration = Duration::from_millis(5);
 
+/// No log gets this far: what a server counts with is believed up to here.
+const FAR: u64 = 1 << 62;
+/// How often to look again at a page that changes meanwhile.
+const LOOKS: usize = 10_000;
+
 /// How a consumer takes its batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -352,6 +357,9 @@ impl Consumer {
             match self.link.wait_news(check)? {
                 // An older number answers a join that was interrupted and taken back.
                 Some(News::Reply(Reply::Joined { number, epoch, sample, had, start }, _)) if number == self.joins => {
+                    if [epoch, sample.unwrap_or(0), had, start].iter().any(|&number| number >= FAR) {
+                        return Err(Error::Protocol("the server gave a place that cannot be".into()));
+                    }
                     self.joined = true;
                     self.joining = false;
                     self.stalled_secs = None;
@@ -386,21 +394,34 @@ impl Consumer {
 
     /// What there is to take, without waiting.
     fn look(&mut self) -> Result<Look, Error> {
+        for _ in 0..LOOKS {
+            if let Some(look) = self.look_once()? {
+                return Ok(look);
+            }
+        }
+        Err(Error::Protocol(format!("the server of feed {:?} changes its mind without end", self.config.name)))
+    }
+
+    /// The same, or `None` if the server went on meanwhile.
+    fn look_once(&mut self) -> Result<Option<Look>, Error> {
         let head = self.head.head();
+        if head >= FAR {
+            return Err(Error::Protocol(format!("the server of feed {:?} is at sample {head}", self.config.name)));
+        }
         if self.head.generation() != self.view.generation() {
             self.adopt_ring()?;
             if !self.joined {
-                return Ok(Look::Nothing);
+                return Ok(Some(Look::Nothing));
             }
         }
         if self.view.skips()
             && let Some(over) = self.skip(head)
         {
-            return Ok(over);
+            return Ok(Some(over));
         }
         if self.cursor.is_none() {
             match self.epoch_in_log().checked_sub(1).map_or(0, |before| self.head.end_of(before)) {
-                UNKNOWN => return Ok(Look::Nothing),
+                UNKNOWN => return Ok(Some(Look::Nothing)),
                 start => self.enter_epoch(start),
             }
         }
@@ -408,7 +429,7 @@ impl Consumer {
         let end = self.head.end_of(self.epoch_in_log());
         if self.head.generation() != self.view.generation() {
             // We were away for long, and perhaps detached: the entry may be another epoch's by now.
-            return self.look();
+            return Ok(None);
         }
         if self.view.skips() && self.epoch < self.head.first_known() {
             // It ended, and the log has gone on, while we looked.
@@ -425,7 +446,7 @@ impl Consumer {
             None if cursor < there => {
                 let want = self.view.source_batch_at(cursor);
                 if self.view.skips() && self.head.oldest() > cursor {
-                    return self.look();
+                    return Ok(None);
                 }
                 want
             }
@@ -435,12 +456,12 @@ impl Consumer {
         // A smaller batch may be the epoch's last: it is not if something follows it.
         let may_be_last = cursor.saturating_add(want) == if end == UNKNOWN { head } else { end };
         if there.saturating_sub(cursor) >= want && !(is_tail && may_be_last) {
-            return Ok(Look::Batch(cursor + want));
+            return Ok(Some(Look::Batch(cursor + want)));
         }
         if end == UNKNOWN || head < end {
-            return Ok(Look::Nothing);
+            return Ok(Some(Look::Nothing));
         }
-        Ok(if cursor < end && !self.config.drop_last { Look::Batch(end) } else { Look::EpochOver(end) })
+        Ok(Some(if cursor < end && !self.config.drop_last { Look::Batch(end) } else { Look::EpochOver(end) }))
     }
 
     /// `None` if the batch was overwritten before it could be taken.

@@ -14,7 +14,7 @@ use super::Mode;
 use crate::batch::{Received, Value};
 use crate::error::Error;
 use crate::limits::{available_bytes, size_text};
-use crate::schema::Schema;
+use crate::schema::{Field, Schema, len_bytes};
 use crate::server::{layout, strides};
 use crate::structure::Structure;
 use crate::whole;
@@ -202,12 +202,12 @@ impl View {
         }
         let windows = if self.mode == Mode::Copy {
             let windows = self.pool.copy(&self.shared, &ranges);
-            table.advance(epoch, end + lead);
+            table.advance(epoch, end.saturating_add(lead));
             windows
         } else {
             self.last = ranges.iter().max_by_key(|range| range.2).copied();
             self.cuts += 1;
-            table.cut(&self.current, ranges, end + lead)
+            table.cut(&self.current, ranges, end.saturating_add(lead))
         };
         self.dress(&windows, end - first)
     }
@@ -309,8 +309,14 @@ pub(crate) fn checked_layout(info: &RingInfo) -> Result<Layout, Error> {
     if !info.schema.is_sound() {
         return Err(Error::Protocol("the server sent a schema that is not consistent".into()));
     }
-    let has_lanes = matches!(info.schema, Schema::Cut { .. }) || info.byte_lane > 0;
-    let is_possible = info.capacity > 0 && info.source_batch > 0 && has_lanes;
+    // Of a field without bytes too: a framework multiplies its dimensions all the same.
+    let can_be_counted =
+        |field: &Field| len_bytes(field.dtype, &[&[info.capacity], &field.shape[..]].concat()).is_some();
+    let fits = match &info.schema {
+        Schema::Cut { fields, .. } => fields.iter().all(can_be_counted),
+        Schema::Whole { .. } => info.byte_lane > 0,
+    };
+    let is_possible = info.capacity > 0 && info.source_batch > 0 && fits;
     let layout = is_possible.then(|| layout(info)).flatten();
     layout.ok_or_else(|| Error::Protocol("the server announced an impossible ring".into()))
 }

@@ -8,12 +8,12 @@ use std::sync::Once;
 use std::time::Duration;
 
 use feedline_core::batch::{Array, Batch, Leaf, Value};
-use feedline_core::consumer::{Config, Consumer, Mode};
+use feedline_core::consumer::{Config, Consumer};
 use feedline_core::schema::{ArrayKind, DType};
 use feedline_core::server::{Options, Server};
 use feedline_core::source::Source;
-use feedline_core::wire::{JoinAt, MAGIC, Request, VERSION};
-use feedline_core::{Allow, Failure, Node, Structure, names};
+use feedline_core::wire::{MAGIC, Request, VERSION};
+use feedline_core::{Failure, Node, Structure, names};
 
 /// One folder for this test process; each test has a feed of its own.
 pub fn folder() -> PathBuf {
@@ -54,15 +54,7 @@ impl Source for Counter {
 }
 
 pub fn config(name: &str, batch_size: u64) -> Config {
-    Config {
-        name: name.into(),
-        batch_size: Some(batch_size),
-        drop_last: false,
-        entry: JoinAt::EpochStart,
-        timeout: Duration::from_secs(20),
-        mode: Mode::Cow,
-        allow: Allow::default(),
-    }
+    Config { batch_size: Some(batch_size), timeout: Duration::from_secs(20), ..Config::new(name) }
 }
 
 /// Reads an epoch of [`Counter`]: every sample, in order, once.
