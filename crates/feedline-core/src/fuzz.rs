@@ -148,7 +148,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
     match target {
         "request" => {
             let hello = |consumer| Request::Hello { magic: MAGIC, version: VERSION, consumer };
-            let join = |batch_size, entry| Request::Join { number: 1, batch_size, entry };
+            let join = |batch_size, entry| Request::Join { number: 1, batch_size, entry, returning: 0 };
             let messages = [
                 hello(true),
                 hello(false),

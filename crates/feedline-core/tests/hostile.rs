@@ -100,7 +100,7 @@ fn send_with_descriptors(socket: &UnixStream, bytes: &[u8]) {
 /// What a consumer says in its life, to be said in any order and any number of times. Not that it wants the newest: when the
 /// only epoch is over that is the next one, and whoever comes then goes there too.
 fn sentences() -> [Vec<u8>; 7] {
-    let join = |number, batch_size, entry| frame(&Request::Join { number, batch_size, entry });
+    let join = |number, batch_size, entry| frame(&Request::Join { number, batch_size, entry, returning: 0 });
     [
         hello(),
         frame(&Request::Hello { magic: MAGIC, version: VERSION, consumer: false }),

@@ -67,7 +67,7 @@ fn join(socket: UnixStream) -> (Channel, CursorHandle, HeadReader) {
                 let mut fds = fds.into_iter();
                 let head = HeadReader::accept(fds.next().unwrap()).unwrap();
                 pages = Some((CursorHandle::accept(fds.nth(1).unwrap()).unwrap(), head));
-                let join = Request::Join { number: 1, batch_size: Some(5), entry: JoinAt::EpochStart };
+                let join = Request::Join { number: 1, batch_size: Some(5), entry: JoinAt::EpochStart, returning: 0 };
                 channel.send(&join, vec![]).unwrap();
             }
             Some((Reply::Joined { number, epoch, sample, .. }, _)) => {
