@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import socket
 import sys
 from collections.abc import Callable
@@ -189,3 +190,24 @@ def test_names_of_users_and_groups_are_looked_up() -> None:
     with feedline.Server(Numbered(10, 5), "train", epochs=1, allow=("root", 7, "@root")):
         with feedline.attach("train", batch_size=5, allow=["root"]) as feed:
             assert read(feed) == expected(0, 10, 5)
+
+
+class Resumable(Numbered):
+    """A loader with a state, to be kept."""
+
+    def state_dict(self) -> dict[str, int]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        raise AssertionError("nothing of another user's is loaded")
+
+
+@needs_root
+def test_a_state_that_another_user_wrote_is_not_loaded(tmp_path: Path) -> None:
+    """It is a pickle, and a folder like /tmp is everybody's."""
+    path = tmp_path / "state"
+    path.write_bytes(pickle.dumps({"feed": "train", "epoch": 0, "sample": 0, "state": {}}))
+    os.chown(path, STRANGER, STRANGER)
+    server = feedline.Server(Resumable(10, 5), "train", epochs=1, state_file=path)
+    with pytest.raises(feedline.FeedlineError, match=f"user {STRANGER}"):
+        server.start()
