@@ -140,7 +140,7 @@ def serve_for_a_group(gid: int) -> None:
     import grp
 
     entry = grp.struct_group(("lab", "x", gid, []))
-    grp.getgrnam = lambda name: entry  # type: ignore[assignment, misc]
+    grp.getgrnam = lambda name: entry
     serve_as_user(allow=["@lab"])
 
 
@@ -187,9 +187,11 @@ def test_names_that_mean_nothing_are_refused(allow: Any, named: str) -> None:
 
 
 def test_names_of_users_and_groups_are_looked_up() -> None:
-    with feedline.Server(Numbered(10, 5), "train", epochs=1, allow=("root", 7, "@root")):
-        with feedline.attach("train", batch_size=5, allow=["root"]) as feed:
-            assert read(feed) == expected(0, 10, 5)
+    with (
+        feedline.Server(Numbered(10, 5), "train", epochs=1, allow=("root", 7, "@root")),
+        feedline.attach("train", batch_size=5, allow=["root"]) as feed,
+    ):
+        assert read(feed) == expected(0, 10, 5)
 
 
 class Resumable(Numbered):

@@ -45,6 +45,9 @@ def attach(
     sample: exactly, if the server has a ``state_file``, or if what the loader yields in an epoch
     depends on nothing but the epoch.
 
+    A feed is taken from a server of one's own user, or root's; ``allow`` names others to trust, as
+    for ``Server``.
+
     Where torch is in use, the result is a ``torch.utils.data.DataLoader``.
     """
     arguments: dict[str, Any] = {

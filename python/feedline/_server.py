@@ -51,6 +51,9 @@ class Server:
     "skip", nobody, and slow consumers lose samples. ``replay=True`` loads one epoch and serves it
     again and again. ``state_file`` lets a server that is started anew go on in mid-epoch, if the
     loader has ``state_dict`` and ``load_state_dict``.
+
+    Only this user's processes, and root's, can attach; ``allow=("alice", 1001, "@lab")`` lets in
+    others, by name, uid or group, if they can reach the folder (FEEDLINE_DIR).
     """
 
     def __init__(
