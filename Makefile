@@ -116,7 +116,7 @@ test-loom: setup
 fuzz_driver = cargo test --quiet -p feedline-core --features fuzzing --profile fuzz --test fuzz
 
 test-fuzz: setup
-	@$(in_scratch) FUZZ_SECS=5 $(fuzz_driver)
+	FUZZ_SECS=5 $(fuzz_driver)
 
 # Replaces the valid messages; what once failed has a name of its own and stays.
 fuzz-corpus: setup

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
 import socket
@@ -192,6 +193,32 @@ def test_names_of_users_and_groups_are_looked_up() -> None:
         feedline.attach("train", batch_size=5, allow=["root"]) as feed,
     ):
         assert read(feed) == expected(0, 10, 5)
+
+
+CLONE_NEWPID = 0x2000_0000
+
+
+def serve_in_a_namespace() -> None:
+    """Serve as process 1 of a namespace, where nobody outside has a process id."""
+    if ctypes.CDLL(None).unshare(CLONE_NEWPID) != 0:
+        say("unable")
+        return
+    pid = os.fork()
+    if pid == 0:
+        try:
+            serve_as_user()
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+
+
+@needs_root
+def test_a_peer_without_a_process_id_is_a_peer(start: Start) -> None:
+    child = start(serve_in_a_namespace)
+    if child.report()["event"] == "unable":
+        pytest.skip("this kernel, or this container, has no namespaces to give")
+    with feedline.attach("train", batch_size=7) as feed:
+        assert read(feed) == expected(0, 100, 7)
 
 
 class Resumable(Numbered):

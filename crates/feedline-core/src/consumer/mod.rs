@@ -573,15 +573,12 @@ impl Consumer {
     fn adopt_ring(&mut self) -> Result<(), Error> {
         let began = Instant::now();
         while self.view.generation() != self.head.generation() {
-            match self.link.wait_news(&mut || Ok(()))? {
-                Some(news) => self.hear(news)?,
-                None if began.elapsed() > Duration::from_secs(10) => {
-                    return Err(Error::ServerLost(format!(
-                        "feed {:?} announced a new ring and did not send it",
-                        self.config.name
-                    )));
-                }
-                None => {}
+            if began.elapsed() > Duration::from_secs(10) {
+                let name = &self.config.name;
+                return Err(Error::ServerLost(format!("feed {name:?} announced a new ring and did not send it")));
+            }
+            if let Some(news) = self.link.wait_news(&mut || Ok(()))? {
+                self.hear(news)?;
             }
             if !self.joined {
                 return Ok(());
