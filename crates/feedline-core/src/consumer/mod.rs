@@ -433,7 +433,7 @@ impl Consumer {
         }
         if self.view.skips() && self.epoch < self.head.first_known() {
             // It ended, and the log has gone on, while we looked.
-            return self.look();
+            return Ok(None);
         }
         let there = head.min(end);
         if self.had > 0 && cursor < there {
