@@ -29,8 +29,8 @@ RUST_EXAMPLES := $(wildcard crates/*/examples/*.rs)
 in_scratch = scratch=$$(mktemp -d /tmp/feedline.XXXXXX); trap 'rm -rf "$$scratch"' EXIT; \
 	TMPDIR="$$scratch" FEEDLINE_DIR="$$scratch/feeds"
 
-.PHONY: help setup demo test check bench clean
-.PHONY: lint-rust lint-python types licences test-rust test-loom test-rust-examples test-python
+.PHONY: help setup demo test check bench fuzz fuzz-corpus clean
+.PHONY: lint-rust lint-python types licences test-rust test-loom test-fuzz test-rust-examples test-python
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,10 +40,13 @@ setup: $(EXTENSION_STAMP) ## .venv with the tools of etc/requirements-dev.txt, a
 demo: setup ## four training jobs with a loader each, then on one feed (about a minute)
 	@$(PY) -m feedline.demo $(ARGS)
 
-test: setup check test-rust test-loom test-rust-examples test-python ## everything: lints, types, Rust, Python
+test: setup check test-rust test-loom test-fuzz test-rust-examples test-python ## everything: lints, types, Rust, Python
 	@echo "all tests passed"
 
 check: setup lint-rust lint-python types licences ## formatting, lints, types, licences
+
+fuzz: setup ## throw mutated bytes at every parser, SECS (60) for each; the seed is printed
+	FUZZ_SECS=$(or $(SECS),60) $(fuzz_driver)
 
 bench: setup ## Feedline beside its peers; a table here, a JSON file under benchmarks/runs/
 	@$(PY) -m benchmarks $(ARGS)
@@ -82,7 +85,7 @@ cargo_plugin = cargo $(1) --version >/dev/null 2>&1 || { \
 
 lint-rust: setup
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	cargo clippy --workspace --all-targets --features feedline-core/fuzzing --quiet -- -D warnings
 
 lint-python: setup
 	$(PY) -m ruff check $(PYTHON_DIRS)
@@ -108,6 +111,17 @@ test-rust: setup
 # Loom replaces the atomics of the whole crate, so it has a target folder of its own.
 test-loom: setup
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom cargo test -p feedline-ring --test loom_model --release
+
+# A profile of its own: fast, and with the checks of a debug build.
+fuzz_driver = cargo test --quiet -p feedline-core --features fuzzing --profile fuzz --test fuzz
+
+test-fuzz: setup
+	FUZZ_SECS=5 $(fuzz_driver)
+
+# Replaces the valid messages; what once failed has a name of its own and stays.
+fuzz-corpus: setup
+	rm -f fuzz/corpus/*/[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]*
+	FUZZ_WRITE=1 $(fuzz_driver)
 
 test-rust-examples: setup
 	@for example in $(RUST_EXAMPLES); do \

@@ -28,6 +28,7 @@ class FeedCore:
         mode: str,
         reconnect_secs: float,
         allow_pickle: bool,
+        allow: tuple[list[int], list[int]],
     ) -> Self: ...
     @property
     def is_inherited(self) -> bool: ...
@@ -76,6 +77,7 @@ class ServerCore:
         whole_batches: bool,
         loader_warn_secs: float | None,
         loader_timeout_secs: float | None,
+        allow: tuple[list[int], list[int]],
     ) -> Self: ...
     def run(
         self,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self
 
 # _records: the core looks it up while it hands out batches, when no import should begin any more.
 from feedline import _records as _records
+from feedline._access import resolve_allow
 from feedline._core import FeedCore
 from feedline._errors import BatchSizeError, FeedlineError, FeedValueError
 
@@ -28,6 +29,7 @@ def attach(
     mode: Mode = "cow",
     reconnect_secs: float = 0.0,
     allow_pickle: bool = False,
+    allow: Iterable[str | int] = (),
 ) -> Feed:
     """Attach to a running feed; use the result where the loader was.
 
@@ -44,6 +46,9 @@ def attach(
     sample: exactly, if the server has a ``state_file``, or if what the loader yields in an epoch
     depends on nothing but the epoch.
 
+    A feed is taken from a server of one's own user, or root's; ``allow`` names others to trust, as
+    for ``Server``.
+
     Where torch is in use, the result is a ``torch.utils.data.DataLoader``.
     """
     arguments: dict[str, Any] = {
@@ -56,6 +61,7 @@ def attach(
         "mode": mode,
         "reconnect_secs": float(reconnect_secs),
         "allow_pickle": bool(allow_pickle),
+        "allow": resolve_allow(allow),
     }
     core = FeedCore(**arguments)
     if format == "torch" or (format is None and (core.yields_torch or "torch" in sys.modules)):

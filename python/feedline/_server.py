@@ -9,11 +9,13 @@ import threading
 import time
 import traceback
 import weakref
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
 # _stack: the core looks it up when a loader hangs, perhaps in an import.
 from feedline import _stack as _stack
+from feedline._access import resolve_allow
 from feedline._core import ServerCore, check_name, parse_size
 from feedline._core import feeds as _feeds
 from feedline._errors import FeedlineError, FeedValueError, StalledError
@@ -57,6 +59,8 @@ class Server:
     again after twice that time, and so on. After ``loader_timeout_secs`` the feed is given up: a
     ``StalledError`` for ``wait()`` and every consumer. The loader itself can't be interrupted; its
     thread stays where it is until the process ends.
+    Only this user's processes, and root's, can attach; ``allow=("alice", 1001, "@lab")`` lets in
+    others, by name, uid or group, if they can reach the folder (FEEDLINE_DIR).
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class Server:
         linger_secs: float | None = None,
         allow_pickle: bool = False,
         whole_batches: bool = False,
+        allow: Iterable[str | int] = (),
     ) -> None:
         """Check the arguments; nothing runs before ``start()``."""
         check_loader(loader)
@@ -121,6 +126,7 @@ class Server:
             "whole_batches": bool(whole_batches),
             "loader_warn_secs": _patience("loader_warn_secs", loader_warn_secs),
             "loader_timeout_secs": _patience("loader_timeout_secs", loader_timeout_secs),
+            "allow": resolve_allow(allow),
         }
         self._core: ServerCore | None = None
         self._thread: threading.Thread | None = None

@@ -45,6 +45,7 @@ class StateFile:
     def load(self) -> Place | None:
         """Give the loader what an earlier server kept, and tell where that was."""
         try:
+            self._check_owner()
             kept = pickle.loads(self._path.read_bytes())
             self.samples = kept["samples"]
             feed, place, state = kept["feed"], (kept["epoch"], kept["sample"]), kept["state"]
@@ -63,6 +64,11 @@ class StateFile:
         self._states.append((place, state))
         self._written = place
         return place
+
+    def _check_owner(self) -> None:
+        owner = self._path.stat().st_uid
+        if owner not in (os.geteuid(), 0):
+            raise PermissionError(f"it belongs to user {owner}, whose code it could run")
 
     def mark(self, head: Place, needed: Place | None) -> None:
         """Note the loader's state at the head; keep the one that a restart would need."""

@@ -12,9 +12,13 @@
 //!
 //! Memory, leases and wake-ups are `feedline-ring`'s.
 
+mod access;
 pub mod batch;
+mod bounded;
 pub mod consumer;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub mod fuzz;
 mod limits;
 pub mod names;
 mod proc;
@@ -25,6 +29,8 @@ mod structure;
 mod whole;
 pub mod wire;
 
+pub use self::access::Allow;
+pub use self::bounded::MAX_ENTRIES;
 pub use self::error::{Error, Failure, FailureKind};
 pub use self::limits::parse_size;
 pub use self::structure::{Class, Key, Node, Structure};

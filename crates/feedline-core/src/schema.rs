@@ -1,8 +1,9 @@
 //! What every batch of a feed looks like, and whether it can be cut into samples.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::batch::{Batch, Leaf};
+use crate::bounded;
 use crate::structure::Structure;
 
 /// The type of an element.
@@ -79,6 +80,7 @@ pub struct Field {
     /// Of what.
     pub dtype: DType,
     /// The shape of one sample.
+    #[serde(deserialize_with = "bounded::list")]
     pub shape: Vec<u64>,
 }
 
@@ -99,8 +101,10 @@ impl Field {
 
 /// Bytes of an array, or `None` if that overflows.
 pub fn len_bytes(dtype: DType, shape: &[u64]) -> Option<u64> {
-    let elements = shape.iter().try_fold(1_u64, |product, &dim| product.checked_mul(dim))?;
-    elements.checked_mul(dtype.len_bytes()).filter(|&len| len < 1 << 45)
+    // A dimension of 0 doesn't excuse others that no framework could count with.
+    let most = shape.iter().try_fold(dtype.len_bytes(), |product, &dim| product.checked_mul(dim.max(1)))?;
+    let len = if shape.contains(&0) { 0 } else { most };
+    (most < 1 << 63 && len < 1 << 45).then_some(len)
 }
 
 /// How a feed's batches are laid out in the ring.
@@ -111,6 +115,7 @@ pub enum Schema {
         /// The nesting.
         structure: Structure,
         /// One for each leaf.
+        #[serde(deserialize_with = "fields")]
         fields: Vec<Field>,
     },
     /// Batches travel whole; each describes itself.
@@ -118,6 +123,10 @@ pub enum Schema {
         /// Which field can't be cut and why, for whoever asks for another batch size.
         why: String,
     },
+}
+
+fn fields<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Field>, D::Error> {
+    bounded::weighed(deserializer, |field: &Field| 1 + field.shape.len())
 }
 
 /// A batch that doesn't fit what came before it.

@@ -2,7 +2,9 @@
 //!
 //! Kept flat, in preorder, so that comparing is comparing two lists and decoding a peer's needs no recursion.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::bounded;
 
 /// Nesting deeper than this is refused.
 const MAX_DEPTH: usize = 64;
@@ -35,13 +37,13 @@ pub enum Node {
     /// This many children follow.
     List(u32),
     /// A child for each key follows.
-    Dict(Vec<Key>),
+    Dict(#[serde(deserialize_with = "bounded::list")] Vec<Key>),
     /// Another mapping than `dict`.
-    Mapping(Class, Vec<Key>),
+    Mapping(Class, #[serde(deserialize_with = "bounded::list")] Vec<Key>),
     /// A child for each field follows.
-    NamedTuple(Class, Vec<String>),
+    NamedTuple(Class, #[serde(deserialize_with = "bounded::list")] Vec<String>),
     /// A child for each field follows.
-    Dataclass(Class, Vec<String>),
+    Dataclass(Class, #[serde(deserialize_with = "bounded::list")] Vec<String>),
 }
 
 impl Node {
@@ -70,7 +72,15 @@ impl Node {
 
 /// A whole nesting, in preorder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Structure(pub Vec<Node>);
+pub struct Structure(#[serde(deserialize_with = "nodes")] pub Vec<Node>);
+
+fn nodes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Node>, D::Error> {
+    bounded::weighed(deserializer, |node| match node {
+        // How many children a tuple claims costs nothing; that they are there is checked by `is_sound`.
+        Node::Leaf | Node::Tuple(_) | Node::List(_) => 1,
+        named => 1 + named.children(),
+    })
+}
 
 impl Structure {
     /// Whether the walk ends where the list ends, has this many leaves, and isn't too deep.
@@ -151,5 +161,18 @@ mod tests {
         assert!(!Structure(vec![Node::Leaf, Node::Leaf]).is_sound(2));
         assert!(!Structure(vec![]).is_sound(0));
         assert!(!Structure([vec![Node::List(1); 100], vec![Node::Leaf]].concat()).is_sound(1));
+    }
+
+    #[test]
+    fn little_that_would_become_much_is_refused() {
+        let most = bounded::MAX_ENTRIES;
+        let decode = |structure: &Structure| {
+            postcard::from_bytes::<Structure>(&postcard::to_allocvec(structure).unwrap()).is_ok()
+        };
+        assert!(decode(&nested()));
+        assert!(decode(&Structure(vec![Node::Leaf; most])));
+        assert!(!decode(&Structure(vec![Node::Leaf; most + 1])));
+        assert!(!decode(&Structure(vec![Node::Dict(vec![Key::Int(0); most + 1])])));
+        assert!(!decode(&Structure(vec![Node::Dict(vec![Key::Int(0); most / 4]); 5])));
     }
 }

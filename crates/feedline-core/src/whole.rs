@@ -8,21 +8,36 @@ use std::sync::Arc;
 
 use feedline_ring::Window;
 use feedline_ring::log::ALIGN_BYTES;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::batch::{Batch, Leaf, Received, Value};
+use crate::bounded;
 use crate::schema::{ArrayKind, DType, len_bytes};
 use crate::structure::Structure;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
     structure: Structure,
+    #[serde(deserialize_with = "entries")]
     leaves: Vec<Entry>,
+}
+
+fn entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Entry>, D::Error> {
+    bounded::weighed(deserializer, |entry| match entry {
+        Entry::Array { shape, .. } => 1 + shape.len(),
+        _ => 1,
+    })
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Entry {
-    Array { kind: ArrayKind, dtype: DType, shape: Vec<u64>, offset: u64 },
+    Array {
+        kind: ArrayKind,
+        dtype: DType,
+        #[serde(deserialize_with = "bounded::list")]
+        shape: Vec<u64>,
+        offset: u64,
+    },
     Nothing,
     Bool(bool),
     Int(i64),
@@ -30,8 +45,14 @@ enum Entry {
     Float(f64),
     Complex(f64, f64),
     Str(String),
-    Bytes { offset: u64, len: u64 },
-    Pickle { offset: u64, len: u64 },
+    Bytes {
+        offset: u64,
+        len: u64,
+    },
+    Pickle {
+        offset: u64,
+        len: u64,
+    },
 }
 
 /// A batch ready to be written: its header, and what goes where behind it.
@@ -93,17 +114,18 @@ impl<'a> Encoded<'a> {
 }
 
 /// Reads a batch back. `None` if it isn't consistent.
+///
+/// The header is read from a copy of its own: a server that writes where it must not can't change it between two looks.
 pub fn decode(window: &Window) -> Option<Received> {
-    let bytes = window.bytes();
-    let header_len = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
-    let header: Header = postcard::from_bytes(bytes.get(4..4_usize.checked_add(header_len)?)?).ok()?;
+    let header_len = u32::from_le_bytes(window.copy(0, 4)?.try_into().ok()?) as usize;
+    let header: Header = postcard::from_bytes(&window.copy(4, header_len)?).ok()?;
     if !header.structure.is_sound(header.leaves.len()) {
         return None;
     }
     let base = (4 + header_len as u64).next_multiple_of(ALIGN_BYTES);
     let part = |offset: u64, len: u64| {
         let start = base.checked_add(offset)?;
-        let inside = start.checked_add(len)? <= bytes.len() as u64;
+        let inside = start.checked_add(len)? <= window.len_bytes() as u64;
         inside.then(|| window.part(start as usize, len as usize))
     };
     let value = |entry: Entry| {

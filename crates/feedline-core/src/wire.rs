@@ -31,8 +31,10 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"feed");
 const HEADER: usize = 5;
 /// The longest message that each side accepts.
 const MAX_REQUEST: usize = 4096;
-const MAX_REPLY: usize = 16 << 20;
+const MAX_REPLY: usize = 4 << 20;
 const MAX_FDS: usize = 4;
+/// Messages that wait for a peer to read what came before. Each may hold a ring.
+const MAX_QUEUED: usize = 32;
 
 /// From a consumer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -263,6 +265,9 @@ impl Channel {
         let len = u32::try_from(bytes.len() - HEADER).map_err(|_| WireError::Malformed("too long"))?;
         bytes[..4].copy_from_slice(&len.to_le_bytes());
         bytes[4] = fds.len() as u8;
+        if self.outbox.len() == MAX_QUEUED {
+            return Err(WireError::Malformed("it does not read what it is sent"));
+        }
         self.outbox.push_back(Frame { bytes, sent: 0, fds });
         self.flush()
     }

@@ -1,94 +1,19 @@
 //! A server among peers that don't keep to the protocol: they are dropped, and nobody else notices.
 
-use std::io::{Read, Write};
+mod beside;
+
+use std::io::{IoSlice, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::sync::Once;
 use std::time::Duration;
 
-use feedline_core::batch::{Array, Batch, Leaf, Value};
-use feedline_core::consumer::{Config, Consumer};
-use feedline_core::schema::{ArrayKind, DType};
+use beside::{beside_a_server, folder, frame, hello, is_dropped};
+use feedline_core::Error;
 use feedline_core::server::{Options, Server};
-use feedline_core::source::Source;
 use feedline_core::wire::{Channel, JoinAt, MAGIC, Reply, Request, VERSION};
-use feedline_core::{Error, Failure, Node, Structure, names};
 use proptest::prelude::*;
-
-/// One folder for this test process; each test has a feed of its own.
-fn folder() -> PathBuf {
-    static ONCE: Once = Once::new();
-    let folder = std::env::temp_dir().join(format!("fl-hostile-{}", std::process::id()));
-    ONCE.call_once(|| {
-        // SAFETY: before any other thread of this test reads the environment (each call of `folder` comes first).
-        #[allow(unsafe_code)]
-        unsafe {
-            std::env::set_var("FEEDLINE_DIR", &folder);
-        }
-    });
-    folder
-}
-
-struct Counter(u64);
-
-impl Source for Counter {
-    fn begin(&mut self, _epoch: u64) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn next(&mut self) -> Result<Option<Batch<'_>>, Failure> {
-        self.0 += 1;
-        if self.0 > 50 {
-            return Ok(None);
-        }
-        let data: &'static [u8] = &[7; 64];
-        let array = Array { kind: ArrayKind::Numpy, dtype: DType::U8, shape: vec![8, 8], data };
-        Ok(Some(Batch { structure: Structure(vec![Node::Leaf]), leaves: vec![Leaf::Array(array)] }))
-    }
-}
-
-/// Runs `disturb` beside a server, then checks that a well-behaved consumer gets everything.
-fn beside_a_server(name: &str, disturb: impl FnOnce(&dyn Fn() -> UnixStream)) {
-    let folder = folder();
-    let server = Server::bind(name, Options { epochs: Some(1), ..Options::default() }).unwrap();
-    std::thread::scope(|scope| {
-        let serving = scope.spawn(|| server.run(&mut Counter(0), &mut || Ok(())));
-        let path = folder.join(format!("{name}.sock"));
-        disturb(&|| UnixStream::connect(&path).unwrap());
-        let config = Config { batch_size: Some(5), ..Config::new(name) };
-        let mut consumer = Consumer::attach(config, &mut || Ok(())).unwrap();
-        let mut samples = 0;
-        while let Some(batch) = consumer.next(&mut || Ok(())).unwrap() {
-            let [Value::Array { shape, window, .. }] = batch.values.as_slice() else { panic!("one array") };
-            assert!(window.bytes().iter().all(|&byte| byte == 7));
-            samples += shape[0];
-        }
-        assert_eq!(samples, 400);
-        drop(consumer);
-        serving.join().unwrap().unwrap();
-    });
-    assert_eq!(names::server_of(&folder.join(format!("{name}.sock"))), None, "the name is free");
-    let _ = std::fs::remove_dir(folder);
-}
-
-/// Reads until the server closes.
-fn is_dropped(mut socket: UnixStream) {
-    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    let mut rest = Vec::new();
-    match socket.read_to_end(&mut rest) {
-        Ok(_) => {}
-        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}"),
-    }
-}
-
-fn frame(message: &Request) -> Vec<u8> {
-    let body = postcard::to_allocvec(message).unwrap();
-    [&(body.len() as u32).to_le_bytes()[..], &[0], &body].concat()
-}
-
-fn hello() -> Vec<u8> {
-    frame(&Request::Hello { magic: MAGIC, version: VERSION, consumer: true })
-}
+use proptest::sample::Index;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 #[test]
 fn garbage_lengths_and_early_requests_are_refused() {
@@ -102,6 +27,8 @@ fn garbage_lengths_and_early_requests_are_refused() {
         [&4_u32.to_le_bytes()[..], &[9], b"abcd"].concat(),
         join.clone(),
         frame(&Request::Stats),
+        frame(&Request::Ping),
+        frame(&Request::Diagnose),
         frame(&Request::Ping),
         frame(&Request::Diagnose),
         [visit, frame(&Request::Diagnose)].concat(),
@@ -143,7 +70,7 @@ fn silent_and_half_said_peers_disturb_nobody() {
         for socket in &mut held[..20] {
             socket.write_all(&hello()[..3]).unwrap();
         }
-        std::mem::forget(held);
+        held
     });
 }
 
@@ -159,34 +86,134 @@ fn a_second_server_is_told_who_the_first_is() {
     Server::bind("taken", Options::default()).expect("the name is free at once").stop("done");
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+#[test]
+fn descriptors_are_not_taken() {
+    beside_a_server("descriptors", |connect| {
+        let socket = connect();
+        send_with_descriptors(&socket, &hello());
+        is_dropped(socket);
+    });
+}
 
-    /// A valid conversation with a few bytes changed, cut or doubled: the server may drop it or answer it, and lives.
+/// Sends the bytes with two descriptors, of which nobody asked for any.
+fn send_with_descriptors(socket: &UnixStream, bytes: &[u8]) {
+    let fds = [socket.as_fd(); 2];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    let _ = sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}
+
+/// What a consumer says in its life, to be said in any order and any number of times. Not that it wants the newest: when the
+/// only epoch is over that is the next one, and whoever comes then goes there too.
+fn sentences() -> [Vec<u8>; 9] {
+    let join =
+        |number, batch_size, entry| frame(&Request::Join { number, batch_size, entry, returning: 0, slowest: 0 });
+    [
+        hello(),
+        frame(&Request::Hello { magic: MAGIC, version: VERSION, consumer: false }),
+        join(1, Some(3), JoinAt::EpochStart),
+        join(4, None, JoinAt::At { epoch: 0, index: 17 }),
+        join(3, Some(1 << 40), JoinAt::EpochStart),
+        frame(&Request::Leave),
+        frame(&Request::Stats),
+        frame(&Request::Ping),
+        frame(&Request::Diagnose),
+    ]
+}
+
+/// One peer's part of a conversation.
+#[derive(Clone, Debug)]
+struct Part {
+    greets: bool,
+    said: Vec<Index>,
+    flips: Vec<(Index, u8)>,
+    cut: Option<Index>,
+    manner: Manner,
+    listens: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Manner {
+    Plain,
+    ByteByByte,
+    WithDescriptors,
+    /// Closes its sending end behind the last message.
+    HalfClosed,
+}
+
+fn part() -> impl Strategy<Value = Part> {
+    let manner = prop_oneof![
+        Just(Manner::Plain),
+        Just(Manner::ByteByByte),
+        Just(Manner::WithDescriptors),
+        Just(Manner::HalfClosed)
+    ];
+    let said = prop::collection::vec(any::<Index>(), 0..8);
+    let flips = prop::collection::vec((any::<Index>(), any::<u8>()), 0..4);
+    (any::<bool>(), said, flips, any::<Option<Index>>(), manner, any::<bool>())
+        .prop_map(|(greets, said, flips, cut, manner, listens)| Part { greets, said, flips, cut, manner, listens })
+}
+
+impl Part {
+    /// The pieces to be sent, one at a time.
+    fn pieces(&self) -> Vec<Vec<u8>> {
+        let sentences = sentences();
+        let mut pieces: Vec<Vec<u8>> = self.greets.then(hello).into_iter().collect();
+        pieces.extend(self.said.iter().map(|index| index.get(&sentences).clone()));
+        for (index, mask) in self.flips.iter().filter(|_| !pieces.is_empty()).collect::<Vec<_>>() {
+            let piece = index.index(pieces.len());
+            let at = index.index(pieces[piece].len());
+            pieces[piece][at] ^= mask;
+        }
+        if let (Some(cut), Some(last)) = (self.cut, pieces.last_mut()) {
+            last.truncate(cut.index(last.len()));
+        }
+        match self.manner {
+            Manner::ByteByByte => pieces.concat().chunks(1).map(<[u8]>::to_vec).collect(),
+            _ => pieces,
+        }
+    }
+
+    fn send(&self, mut socket: &UnixStream, piece: &[u8], is_last: bool) {
+        match self.manner {
+            Manner::WithDescriptors if is_last => send_with_descriptors(socket, piece),
+            Manner::HalfClosed if is_last => {
+                let _ = socket.write_all(piece);
+                let _ = socket.shutdown(std::net::Shutdown::Write);
+            }
+            _ => drop(socket.write_all(piece)),
+        }
+        if self.listens {
+            let _ = std::io::Read::read(&mut socket, &mut [0; 512]);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Valid conversations of several peers at once, with bits changed, ends cut, messages doubled and out of order: the server
+    /// may drop them or answer them, and lives; an ordinary consumer beside them gets everything.
     #[test]
     fn mutated_conversations_are_survived(
-        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
-        cut in any::<prop::sample::Index>(),
-        doubled in any::<bool>(),
+        parts in prop::collection::vec(part(), 1..5),
+        turns in prop::collection::vec(any::<Index>(), 0..60),
     ) {
-        let mut bytes = hello();
-        bytes.extend(frame(&Request::Join { number: 1, batch_size: Some(3), entry: JoinAt::EpochStart, returning: 0, slowest: 0 }));
-        bytes.extend(frame(&Request::Leave));
-        bytes.extend(frame(&Request::Stats));
-        bytes.extend(frame(&Request::Ping));
-        bytes.extend(frame(&Request::Diagnose));
-        if doubled {
-            bytes.extend(bytes.clone());
-        }
-        for (index, value) in flips {
-            let at = index.index(bytes.len());
-            bytes[at] ^= value;
-        }
-        bytes.truncate(cut.index(bytes.len()) + 1);
         beside_a_server("mutated", |connect| {
-            let mut socket = connect();
-            let _ = socket.write_all(&bytes);
-            drop(socket);
+            let mut peers: Vec<_> = parts.iter().map(|part| (part, connect(), part.pieces().into_iter().peekable())).collect();
+            for (_, socket, _) in &peers {
+                socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+                socket.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
+            }
+            for turn in turns {
+                let (part, socket, pieces) = turn.get_mut(&mut peers);
+                if let Some(piece) = pieces.next() {
+                    part.send(socket, &piece, pieces.peek().is_none());
+                }
+            }
+            // They stay, whatever they were about to say, until the ordinary one has read everything.
+            peers.into_iter().map(|(_, socket, _)| socket).collect::<Vec<_>>()
         });
     }
 }

@@ -9,12 +9,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use feedline_core::Error;
 use feedline_core::batch::Received;
 use feedline_core::consumer::{Config, Consumer, ConsumerStats, EpochLength, Mode};
 use feedline_core::schema::{ArrayKind, Schema};
 use feedline_core::source::Mark;
 use feedline_core::wire::JoinAt;
+use feedline_core::{Allow, Error};
 use feedline_ring::LeaseTable;
 use feedline_ring::fork::Origin;
 use pyo3::exceptions::PyException;
@@ -132,7 +132,7 @@ impl FeedCore {
     /// Attaches: waits for the feed and its first batch.
     #[new]
     #[pyo3(signature = (
-        name, *, batch_size, drop_last, join, timeout_secs, format, mode, reconnect_secs, allow_pickle,
+        name, *, batch_size, drop_last, join, timeout_secs, format, mode, reconnect_secs, allow_pickle, allow,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
@@ -146,6 +146,7 @@ impl FeedCore {
         mode: &str,
         reconnect_secs: f64,
         allow_pickle: bool,
+        allow: (Vec<u32>, Vec<u32>),
     ) -> PyResult<Self> {
         let entry = match join {
             "auto" => JoinAt::EpochStart,
@@ -166,7 +167,9 @@ impl FeedCore {
         let timeout = secs("timeout_secs", timeout_secs)?;
         let reconnect = secs("reconnect_secs", reconnect_secs)?;
         let format = Format::parse(format).map_err(|message| invalid(py, message))?;
-        let config = Config { name, batch_size, drop_last, entry, timeout, answer_timeout: timeout, mode, reconnect };
+        let allow = Allow { uids: allow.0, gids: allow.1 };
+        let config =
+            Config { name, batch_size, drop_last, entry, timeout, answer_timeout: timeout, mode, reconnect, allow };
         let attached = py.detach(|| Consumer::attach(config.clone(), &mut check_signals));
         let consumer = attached.map_err(|error| to_python(py, &error))?;
         let yields_torch = match consumer.schema() {

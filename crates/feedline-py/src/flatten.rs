@@ -2,7 +2,7 @@
 
 use feedline_core::batch::{Array, Batch, Leaf};
 use feedline_core::schema::{ArrayKind, DType};
-use feedline_core::{Class, Failure, FailureKind, Key, Node, Structure};
+use feedline_core::{Class, Failure, FailureKind, Key, MAX_ENTRIES, Node, Structure};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -62,6 +62,12 @@ impl From<PyErr> for Refusal {
 pub fn flatten(object: &Bound<'_, PyAny>, allow_pickle: bool) -> Result<Flat, Refusal> {
     let mut walk = Walk { types: types(object.py())?, flat: Flat::default(), allow_pickle, depth: 0 };
     walk.visit(object)?;
+    let entries = walk.flat.structure.0.len();
+    if entries > MAX_ENTRIES {
+        return Err(Refusal::Unsupported(format!(
+            "a batch has {entries} parts where {MAX_ENTRIES} are possible; stack them into arrays"
+        )));
+    }
     Ok(walk.flat)
 }
 

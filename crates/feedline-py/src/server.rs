@@ -6,7 +6,7 @@ use std::time::Duration;
 use feedline_core::batch::Batch;
 use feedline_core::server::{History, Lag, Options, Policy, RingSize, Server, ServerStats};
 use feedline_core::source::{Length, Mark, Source};
-use feedline_core::{Failure, FailureKind, names};
+use feedline_core::{Allow, Failure, FailureKind, names};
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyList};
@@ -47,7 +47,7 @@ impl ServerCore {
     #[new]
     #[pyo3(signature = (
         name, *, epochs, samples, wait_for, ring_bytes, ring_samples, history_bytes, history_share, history_dir, replay, lag,
-        resume, stall_timeout_secs, linger_secs, whole_batches, loader_warn_secs, loader_timeout_secs,
+        resume, stall_timeout_secs, linger_secs, whole_batches, loader_warn_secs, loader_timeout_secs, allow,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
@@ -69,6 +69,7 @@ impl ServerCore {
         whole_batches: bool,
         loader_warn_secs: Option<f64>,
         loader_timeout_secs: Option<f64>,
+        allow: (Vec<u32>, Vec<u32>),
     ) -> PyResult<Self> {
         let secs = |what: &str, secs: f64| {
             Duration::try_from_secs_f64(secs)
@@ -99,6 +100,7 @@ impl ServerCore {
             whole_batches,
             loader_warn: loader_warn_secs.map(|value| secs("loader_warn_secs", value)).transpose()?,
             loader_timeout: loader_timeout_secs.map(|value| secs("loader_timeout_secs", value)).transpose()?,
+            allow: Allow { uids: allow.0, gids: allow.1 },
         };
         let server = py.detach(|| Server::bind(name, options)).map_err(|error| to_python(py, &error))?;
         Ok(Self { server })

@@ -1,8 +1,11 @@
 //! How a consumer wakes a server that waits for room: an eventfd per consumer.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{OFlags, fcntl_getfl, readlink};
+use rustix::io::{Errno, ReadWriteFlags, preadv2, read};
 
 use crate::RingError;
 
@@ -17,9 +20,20 @@ impl Doorbell {
         eventfd(0, flags).map(Self).map_err(RingError::os("creating an eventfd"))
     }
 
-    /// The other end, received from the peer.
-    pub fn from_fd(fd: OwnedFd) -> Self {
-        Self(fd)
+    /// The other end, received from a peer: an eventfd that doesn't block, and nothing else. A pipe could block whoever rings,
+    /// and what is written to a file in the name of another could do harm.
+    pub fn accept(fd: OwnedFd) -> Result<Self, RingError> {
+        let bad = |why: String| RingError::BadDescriptor { what: "the doorbell", why };
+        let link = readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new());
+        let kind = link.map_err(|errno| bad(format!("/proc does not say what it is ({errno})")))?;
+        if kind.as_bytes() != b"anon_inode:[eventfd]" {
+            return Err(bad(format!("no eventfd but {}", kind.to_string_lossy())));
+        }
+        let flags = fcntl_getfl(&fd).map_err(RingError::os("looking at a doorbell"))?;
+        if !flags.contains(OFlags::NONBLOCK) {
+            return Err(bad("it can block".into()));
+        }
+        Ok(Self(fd))
     }
 
     /// Rings.
@@ -30,7 +44,13 @@ impl Doorbell {
 
     /// Stops the ringing.
     pub fn clear(&self) {
-        let _ = rustix::io::read(&self.0, &mut [0_u8; 8]);
+        // The peer shares the flags of the descriptor and could make it block: say so with each read, where the kernel can.
+        let mut count = [0_u8; 8];
+        let current = u64::MAX;
+        let read_now = preadv2(&self.0, &mut [IoSliceMut::new(&mut count)], current, ReadWriteFlags::NOWAIT);
+        if matches!(read_now, Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL)) {
+            let _ = read(&self.0, &mut count);
+        }
     }
 }
 

@@ -746,6 +746,10 @@ mod tests {
         assert_eq!(log.join(3, at(0, 12)), Err(Gone { until: Some(20) }));
         assert_eq!(log.join(3, at(0, 45)), Ok(Place { epoch: 0, sample: Some(40), had: 5, start: 0 }));
         assert_eq!(log.join(4, at(3, 7)), Ok(Place { epoch: 3, sample: None, had: 7, start: 40 }));
+        assert!(log.join(5, at(u64::MAX, u64::MAX)).is_ok());
+        assert_eq!(log.join(6, Entry::EpochStart).map(|place| place.epoch), Ok(1));
+        log.leave(5);
+        log.leave(6);
         assert!(!log.is_abandoned());
         (1..4).for_each(|id| log.leave(id));
         assert!(log.is_abandoned() && log.is_wanted_by_number());

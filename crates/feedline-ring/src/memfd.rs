@@ -6,13 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{
     FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals,
-    fcntl_getfl, fstat, ftruncate, memfd_create, open, unlink,
+    fcntl_getfl, fstat, fstatfs, ftruncate, memfd_create, open, unlink,
 };
 use rustix::io::Errno;
 
 use crate::RingError;
 
 const FIXED_SIZE: SealFlags = SealFlags::GROW.union(SealFlags::SHRINK).union(SealFlags::SEAL);
+
+/// Of `linux/magic.h`: what memfds are files of.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
 /// An anonymous file of fixed size: in memory, or in a folder.
 #[derive(Debug)]
@@ -118,6 +121,10 @@ impl Memfd {
         let seals = fcntl_get_seals(&fd).map_err(|errno| bad(format!("no sealed memory ({errno})")))?;
         if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
             return Err(bad("its size is not sealed".into()));
+        }
+        // Huge pages of the other kind can run out at a touch.
+        if fstatfs(&fd).map_err(RingError::os("looking at shared memory"))?.f_type != TMPFS_MAGIC {
+            return Err(bad("no ordinary memory".into()));
         }
         Self::of_length(fd, what, len_bytes, Backing::Memory)
     }

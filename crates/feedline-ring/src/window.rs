@@ -50,6 +50,21 @@ impl Window {
         Self { start, len_bytes, writable: self.writable, keep: Arc::clone(&self.keep) }
     }
 
+    /// A copy of a part, made without a look at it. `None` if the part is not inside.
+    pub fn copy(&self, offset_bytes: usize, len_bytes: usize) -> Option<Vec<u8>> {
+        if offset_bytes.checked_add(len_bytes)? > self.len_bytes {
+            return None;
+        }
+        let mut bytes = vec![0; len_bytes];
+        // SAFETY: the part lies inside (just checked).
+        let from = unsafe { self.start.add(offset_bytes) };
+        // SAFETY:
+        // - Mapped: `keep` holds the mapping or the buffer. Apart: `bytes` is new.
+        // - No reference is made to the shared bytes, so that one who writes there regardless harms the copy alone.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), bytes.as_mut_ptr(), len_bytes) };
+        Some(bytes)
+    }
+
     /// The bytes, for consumers in Rust. Whoever also gave the window to a tensor must not write through that meanwhile.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY:

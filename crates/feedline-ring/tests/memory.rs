@@ -30,7 +30,7 @@ fn both(len_bytes: u64) -> Both {
     let bell = Doorbell::new().unwrap();
     let reader = Arc::new(HeadReader::accept(clone(head.as_fd())).unwrap());
     let own = CursorHandle::accept(clone(page.as_fd())).unwrap();
-    let table = LeaseTable::new(reader, own, Doorbell::from_fd(clone(bell.as_fd())), 0, 0);
+    let table = LeaseTable::new(reader, own, Doorbell::accept(clone(bell.as_fd())).unwrap(), 0, 0);
     let shared = Mapping::new(&memfd, writer.layout(), Access::Reader).unwrap();
     let private = Arc::new(Mapping::new(&memfd, writer.layout(), Access::Private).unwrap());
     Both { writer, head, page, table, memfd, shared, private, pages: PrivatePages::open().unwrap() }
@@ -169,4 +169,29 @@ fn a_release_that_the_server_waits_for_rings() {
 fn a_ring_that_no_process_can_address_is_refused() {
     assert!(Layout::new([u64::MAX]).is_none());
     assert!(Layout::new([1 << 45, 1 << 45]).is_none());
+}
+
+#[test]
+fn a_doorbell_that_a_peer_makes_block_does_not_block() {
+    let bell = Doorbell::new().unwrap();
+    let theirs = bell.as_fd().try_clone_to_owned().unwrap();
+    rustix::fs::fcntl_setfl(&theirs, rustix::fs::OFlags::empty()).unwrap();
+    bell.ring();
+    bell.clear();
+    // Nobody has rung: a read that blocks would never come back.
+    bell.clear();
+    let refused = Doorbell::accept(theirs);
+    assert!(matches!(refused, Err(RingError::BadDescriptor { .. })), "{refused:?}");
+}
+
+#[test]
+fn huge_pages_that_may_run_out_are_not_memory() {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+    // Where the kernel has none of the kind, nobody can send any.
+    let Ok(fd) = memfd_create("huge", flags) else { return };
+    ftruncate(&fd, 2 << 20).unwrap();
+    fcntl_add_seals(&fd, SealFlags::GROW | SealFlags::SHRINK).unwrap();
+    let refused = Memfd::accept(fd, "the ring", 2 << 20);
+    assert!(matches!(refused, Err(RingError::BadDescriptor { .. })), "{refused:?}");
 }

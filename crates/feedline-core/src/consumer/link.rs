@@ -11,6 +11,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 use super::Check;
 use super::patience::{LEAST, silent_error, warn_of_loader};
+use crate::access::Allow;
 use crate::error::{Error, Failure, FailureKind};
 use crate::wire::{Channel, MAGIC, Reply, Request, RingInfo, Stuck, VERSION, WireError};
 use crate::{names, proc};
@@ -43,7 +44,7 @@ pub(super) struct Link {
 }
 
 /// Connects, without a handshake. `None` if nobody is there.
-pub(crate) fn connect_to(path: &std::path::Path) -> Result<Option<(Channel, Peer)>, Error> {
+pub(crate) fn connect_to(path: &std::path::Path, allow: &Allow) -> Result<Option<(Channel, Peer)>, Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket =
         socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(Error::io("making a socket"))?;
@@ -52,6 +53,14 @@ pub(crate) fn connect_to(path: &std::path::Path) -> Result<Option<(Channel, Peer
         Ok(()) => {}
         // AGAIN: its queue is full, it will have time soon.
         Err(Errno::NOENT | Errno::CONNREFUSED | Errno::AGAIN | Errno::NOTDIR | Errno::INTR) => return Ok(None),
+        Err(Errno::ACCESS) => {
+            let uid = rustix::process::geteuid().as_raw();
+            return Err(Error::Protocol(format!(
+                "{} is not open to user {uid}\n  whoever serves it can let you in: Server(..., allow=({uid},)), in a folder \
+                 that you can reach",
+                path.display(),
+            )));
+        }
         Err(errno) => return Err(Error::Folder { path: path.to_owned(), why: errno.to_string() }),
     }
     let server = Peer::of(&socket)?;
@@ -59,21 +68,26 @@ pub(crate) fn connect_to(path: &std::path::Path) -> Result<Option<(Channel, Peer
     if server.is_dead() {
         return Ok(None);
     }
-    let uid = rustix::process::getuid().as_raw();
-    if server.uid != uid && server.uid != 0 && uid != 0 {
-        let why = format!("the server (pid {}) belongs to user {}", server.pid, server.uid);
-        return Err(Error::Folder { path: path.to_owned(), why });
+    if !allow.permits(&server) {
+        return Err(Error::Protocol(format!(
+            "the server at {} (pid {}) belongs to user {}, and what it sends is taken only from yourself and root\n  \
+             if you trust that user, attach with allow=({},)",
+            path.display(),
+            server.pid,
+            server.uid,
+            server.uid,
+        )));
     }
     Ok(Some((Channel::for_consumer(socket), server)))
 }
 
 impl Link {
     /// Finds a server and waits until it has its first batch.
-    pub fn open(name: &str, timeout: Duration, check: Check<'_>) -> Result<(Self, Welcome), Error> {
+    pub fn open(name: &str, allow: &Allow, timeout: Duration, check: Check<'_>) -> Result<(Self, Welcome), Error> {
         let path = names::socket_path(name)?;
         let began = Instant::now();
         loop {
-            if let Some((channel, server)) = connect_to(&path)? {
+            if let Some((channel, server)) = connect_to(&path, allow)? {
                 let mut link = Self { channel, server, open: true, failure: None };
                 link.send(&Request::Hello { magic: MAGIC, version: VERSION, consumer: true })?;
                 link.send(&Request::Ping)?;
@@ -220,6 +234,6 @@ fn unpack(ring: RingInfo, fds: Vec<OwnedFd>) -> Result<Welcome, Error> {
         head: HeadReader::accept(head)?,
         memory,
         page: CursorHandle::accept(page)?,
-        bell: Doorbell::from_fd(bell),
+        bell: Doorbell::accept(bell)?,
     })
 }

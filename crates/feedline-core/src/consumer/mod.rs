@@ -16,7 +16,7 @@ mod patience;
 mod pressure;
 mod report;
 mod skip;
-mod view;
+pub(crate) mod view;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,6 +32,7 @@ use self::pressure::Pressure;
 pub use self::report::{ConsumerStats, EpochLength};
 use self::skip::Skips;
 use self::view::View;
+use crate::access::Allow;
 use crate::batch::Received;
 use crate::error::Error;
 use crate::schema::Schema;
@@ -43,6 +44,11 @@ use crate::wire::{JoinAt, Reply, Request};
 const SLICE: Duration = Duration::from_millis(100);
 /// How soon to look again when the server waits for room while we wait for data.
 const PRESSED_SLICE: Duration = Duration::from_millis(5);
+
+/// No log gets this far: what a server counts with is believed up to here.
+const FAR: u64 = 1 << 62;
+/// How often to look again at a page that changes meanwhile.
+const LOOKS: usize = 10_000;
 
 /// How a consumer takes its batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +80,8 @@ pub struct Config {
     pub mode: Mode,
     /// How long to wait for another server when this one is lost.
     pub reconnect: Duration,
+    /// Whose feed it may be, besides one's own and root's.
+    pub allow: Allow,
 }
 
 impl Config {
@@ -88,6 +96,7 @@ impl Config {
             answer_timeout: Duration::from_secs(30),
             mode: Mode::Cow,
             reconnect: Duration::ZERO,
+            allow: Allow::default(),
         }
     }
 }
@@ -146,7 +155,7 @@ impl Consumer {
         if config.batch_size == Some(0) {
             return Err(Error::BatchSize("a batch has at least one sample, not 0".into()));
         }
-        let (link, welcome) = Link::open(&config.name, config.timeout, check)?;
+        let (link, welcome) = Link::open(&config.name, &config.allow, config.timeout, check)?;
         let head = Arc::new(welcome.head);
         let table = LeaseTable::new(Arc::clone(&head), welcome.page, welcome.bell, 0, 0);
         let view = View::new(welcome.ring, welcome.memory, config.mode, &config.name)?;
@@ -355,6 +364,9 @@ impl Consumer {
             match self.link.wait_news(check)? {
                 // An older number answers a join that was interrupted and taken back.
                 Some(News::Reply(Reply::Joined { number, epoch, sample, had, start }, _)) if number == self.joins => {
+                    if [epoch, sample.unwrap_or(0), had, start].iter().any(|&number| number >= FAR) {
+                        return Err(Error::Protocol("the server gave a place that cannot be".into()));
+                    }
                     self.joined = true;
                     self.joining = false;
                     self.stalled_secs = None;
@@ -389,21 +401,34 @@ impl Consumer {
 
     /// What there is to take, without waiting.
     fn look(&mut self) -> Result<Look, Error> {
+        for _ in 0..LOOKS {
+            if let Some(look) = self.look_once()? {
+                return Ok(look);
+            }
+        }
+        Err(Error::Protocol(format!("the server of feed {:?} changes its mind without end", self.config.name)))
+    }
+
+    /// The same, or `None` if the server went on meanwhile.
+    fn look_once(&mut self) -> Result<Option<Look>, Error> {
         let head = self.head.head();
+        if head >= FAR {
+            return Err(Error::Protocol(format!("the server of feed {:?} is at sample {head}", self.config.name)));
+        }
         if self.head.generation() != self.view.generation() {
             self.adopt_ring()?;
             if !self.joined {
-                return Ok(Look::Nothing);
+                return Ok(Some(Look::Nothing));
             }
         }
         if self.view.skips()
             && let Some(over) = self.skip(head)
         {
-            return Ok(over);
+            return Ok(Some(over));
         }
         if self.cursor.is_none() {
             match self.epoch_in_log().checked_sub(1).map_or(0, |before| self.head.end_of(before)) {
-                UNKNOWN => return Ok(Look::Nothing),
+                UNKNOWN => return Ok(Some(Look::Nothing)),
                 start => self.enter_epoch(start),
             }
         }
@@ -411,11 +436,11 @@ impl Consumer {
         let end = self.head.end_of(self.epoch_in_log());
         if self.head.generation() != self.view.generation() {
             // We were away for long, and perhaps detached: the entry may be another epoch's by now.
-            return self.look();
+            return Ok(None);
         }
         if self.view.skips() && self.epoch < self.head.first_known() {
             // It ended, and the log has gone on, while we looked.
-            return self.look();
+            return Ok(None);
         }
         let there = head.min(end);
         if self.had > 0 && cursor < there {
@@ -428,7 +453,7 @@ impl Consumer {
             None if cursor < there => {
                 let want = self.view.source_batch_at(cursor);
                 if self.view.skips() && self.head.oldest() > cursor {
-                    return self.look();
+                    return Ok(None);
                 }
                 want
             }
@@ -436,14 +461,14 @@ impl Consumer {
         };
         let is_tail = self.config.batch_size.is_none() && self.config.drop_last && want < self.view.source_batch();
         // A smaller batch may be the epoch's last: it is not if something follows it.
-        let may_be_last = cursor + want == if end == UNKNOWN { head } else { end };
+        let may_be_last = cursor.saturating_add(want) == if end == UNKNOWN { head } else { end };
         if there.saturating_sub(cursor) >= want && !(is_tail && may_be_last) {
-            return Ok(Look::Batch(cursor + want));
+            return Ok(Some(Look::Batch(cursor + want)));
         }
         if end == UNKNOWN || head < end {
-            return Ok(Look::Nothing);
+            return Ok(Some(Look::Nothing));
         }
-        Ok(if cursor < end && !self.config.drop_last { Look::Batch(end) } else { Look::EpochOver(end) })
+        Ok(Some(if cursor < end && !self.config.drop_last { Look::Batch(end) } else { Look::EpochOver(end) }))
     }
 
     /// `None` if the batch was overwritten before it could be taken.
@@ -570,15 +595,13 @@ impl Consumer {
     fn adopt_ring(&mut self) -> Result<(), Error> {
         let began = Instant::now();
         while self.view.generation() != self.head.generation() {
+            if began.elapsed() > Duration::from_secs(10) && !self.patience.is_asking() {
+                // One that answers has had its time.
+                let name = &self.config.name;
+                return Err(Error::ServerLost(format!("feed {name:?} announced a new ring and did not send it")));
+            }
             match self.link.wait_news(&mut || Ok(()))? {
                 Some(news) => self.hear(news)?,
-                // One that answers has had its time.
-                None if began.elapsed() > Duration::from_secs(10) && !self.patience.is_asking() => {
-                    return Err(Error::ServerLost(format!(
-                        "feed {:?} announced a new ring and did not send it",
-                        self.config.name
-                    )));
-                }
                 None => self.be_patient()?,
             }
             if !self.joined {

@@ -72,7 +72,7 @@ impl EpochLength {
             (Some(size), _) => known(samples).map(|samples| samples.div_ceil(size)),
             (None, Some(size)) if self.drop_last => {
                 // Before the first epoch has ended: a loader that tells both numbers has batches of one size.
-                let tail = known(tail).or_else(|| Some((known(samples)? + size - 1) % size + 1))?;
+                let tail = known(tail).or_else(|| Some((known(samples)?.saturating_add(size - 1)) % size + 1))?;
                 known(batches).map(|batches| if tail < size { batches.saturating_sub(1) } else { batches })
             }
             (None, _) => known(batches),

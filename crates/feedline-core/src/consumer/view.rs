@@ -8,13 +8,13 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use feedline_ring::{Access, BufferPool, HeadReader, LeaseTable, Mapping, Memfd, PrivatePages, Window};
+use feedline_ring::{Access, BufferPool, HeadReader, Layout, LeaseTable, Mapping, Memfd, PrivatePages, Window};
 
 use super::Mode;
 use crate::batch::{Received, Value};
 use crate::error::Error;
 use crate::limits::{available_bytes, size_text};
-use crate::schema::Schema;
+use crate::schema::{Field, Schema, len_bytes};
 use crate::server::{layout, strides};
 use crate::structure::Structure;
 use crate::whole;
@@ -28,7 +28,7 @@ const PROBED_EVERY: u64 = 32;
 
 type Range = (usize, u128, usize);
 
-pub(super) struct View {
+pub(crate) struct View {
     info: RingInfo,
     strides: Vec<u64>,
     structure: Arc<Structure>,
@@ -202,19 +202,22 @@ impl View {
         }
         let windows = if self.mode == Mode::Copy {
             let windows = self.pool.copy(&self.shared, &ranges);
-            table.advance(epoch, end + lead);
+            table.advance(epoch, end.saturating_add(lead));
             windows
         } else {
             self.last = ranges.iter().max_by_key(|range| range.2).copied();
             self.cuts += 1;
-            table.cut(&self.current, ranges, end + lead)
+            table.cut(&self.current, ranges, end.saturating_add(lead))
         };
         self.dress(&windows, end - first)
     }
 
     fn ranges(&self, first: u64, end: u64) -> Result<Vec<Range>, Error> {
         if self.is_cut() {
-            let count = end - first;
+            let count = end.saturating_sub(first);
+            if count > self.info.capacity {
+                return Err(Error::Protocol(format!("{count} samples in a ring for {}", self.info.capacity)));
+            }
             let range = |(lane, &stride): (usize, &u64)| {
                 (lane, u128::from(first) * u128::from(stride), (count * stride) as usize)
             };
@@ -224,7 +227,7 @@ impl View {
         self.shared.copy_out(0, u128::from(first) * 16, &mut place);
         let start = u64::from_le_bytes(place[..8].try_into().expect("eight bytes"));
         let len = u64::from_le_bytes(place[8..].try_into().expect("eight bytes"));
-        if len > self.info.byte_lane {
+        if len == 0 || len > self.info.byte_lane {
             return Err(Error::Protocol(format!("a batch of {len} bytes in a lane of {}", self.info.byte_lane)));
         }
         Ok(vec![(1, start.into(), len as usize)])
@@ -301,16 +304,30 @@ fn structure_of(schema: &Schema) -> Arc<Structure> {
     }
 }
 
+/// The lanes of a ring that a server announces, if there can be such a ring.
+pub(crate) fn checked_layout(info: &RingInfo) -> Result<Layout, Error> {
+    if !info.schema.is_sound() {
+        return Err(Error::Protocol("the server sent a schema that is not consistent".into()));
+    }
+    // Of a field without bytes too: a framework multiplies its dimensions all the same.
+    let can_be_counted =
+        |field: &Field| len_bytes(field.dtype, &[&[info.capacity], &field.shape[..]].concat()).is_some();
+    let fits = match &info.schema {
+        Schema::Cut { fields, .. } => fields.iter().all(can_be_counted),
+        Schema::Whole { .. } => info.byte_lane > 0,
+    };
+    let is_possible = info.capacity > 0 && info.source_batch > 0 && fits;
+    let layout = is_possible.then(|| layout(info)).flatten();
+    layout.ok_or_else(|| Error::Protocol("the server announced an impossible ring".into()))
+}
+
 fn open(
     info: &RingInfo,
     memory: OwnedFd,
     mode: Mode,
     name: &str,
 ) -> Result<(Memfd, Arc<Mapping>, Arc<Mapping>), Error> {
-    if !info.schema.is_sound() {
-        return Err(Error::Protocol("the server sent a schema that is not consistent".into()));
-    }
-    let layout = layout(info).ok_or_else(|| Error::Protocol("the server announced an impossible ring".into()))?;
+    let layout = checked_layout(info)?;
     let accept = if info.is_file { Memfd::accept_file } else { Memfd::accept };
     let memfd = accept(memory, "the ring", layout.len_bytes())?;
     let map = |access| {

@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
 
+use super::door::{self, Door};
 use super::members::Member;
 use super::watchdog::Watchdog;
 use super::{Phase, Shared, Since, State, shape, stats};
@@ -25,7 +26,8 @@ use crate::names::HeldName;
 use crate::schema::Schema;
 use crate::wire::{Channel, JoinAt, MAGIC, Reply, Request, VERSION, WireError};
 
-const MAX_CONNECTIONS: usize = 1024;
+/// Then those who are connected have their turn.
+const ACCEPTS_PER_ROUND: usize = 64;
 /// Then it is another connection's turn.
 const REQUESTS_PER_ROUND: usize = 16;
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -41,6 +43,7 @@ pub(super) fn start(shared: Arc<Shared>, held: HeldName) -> Result<JoinHandle<()
     let address = SocketAddrUnix::new(held.path()).map_err(Error::io("naming a socket"))?;
     let folder = |errno: rustix::io::Errno| Error::Folder { path: crate::names::folder(), why: errno.to_string() };
     bind(&listener, &address).map_err(folder)?;
+    door::set_up(held.path(), &shared)?;
     listen(&listener, 128).map_err(Error::io("listening"))?;
     let run = move || {
         let mut control = Control {
@@ -50,6 +53,7 @@ pub(super) fn start(shared: Arc<Shared>, held: HeldName) -> Result<JoinHandle<()
             links: BTreeMap::new(),
             next_id: 0,
             deaf_until: None,
+            door: Door::default(),
             alone_since: None,
             watchdog: Watchdog::new(),
         };
@@ -69,6 +73,7 @@ struct Control {
     next_id: u64,
     /// There were no descriptors left for a connection.
     deaf_until: Option<Instant>,
+    door: Door,
     /// Since when nobody is attached, once somebody was.
     alone_since: Option<Since>,
     watchdog: Watchdog,
@@ -134,7 +139,7 @@ impl Control {
             return;
         }
         self.deaf_until = None;
-        loop {
+        for _ in 0..ACCEPTS_PER_ROUND {
             let socket = match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => socket,
                 Err(Errno::AGAIN) => return,
@@ -147,16 +152,11 @@ impl Control {
                 }
             };
             let Ok(peer) = Peer::of(socket.as_fd()) else { continue };
-            let name = &self.shared.name;
-            if peer.uid != rustix::process::getuid().as_raw() && peer.uid != 0 {
-                tracing::warn!("feed {name:?}: refused pid {} of user {}", peer.pid, peer.uid);
+            let mut channel = Channel::for_server(socket);
+            if !self.door.admits(&self.shared, &peer, &mut channel, self.links.values().map(|link| &link.peer)) {
                 continue;
             }
-            if self.links.len() >= MAX_CONNECTIONS {
-                tracing::warn!("feed {name:?}: refused pid {}: {MAX_CONNECTIONS} connections are open", peer.pid);
-                continue;
-            }
-            let link = Link { channel: Channel::for_server(socket), peer, since: Instant::now(), stage: Stage::New };
+            let link = Link { channel, peer, since: Instant::now(), stage: Stage::New };
             self.links.insert(self.next_id, link);
             self.next_id += 1;
         }

@@ -6,10 +6,12 @@
 //!                 └────────── State ───────┘      (one mutex; never held while copying or sleeping)
 //! ```
 //!
-//! `producer` appends, `room` waits and cuts off, `replace` makes rings; `control` talks to consumers, `watchdog` notices a source
-//! that hangs; `members` is what both threads know of consumers, `returning` of those who had another server before.
+//! `producer` appends, `room` waits and cuts off, `replace` makes rings; `control` talks to consumers, `door` lets them in,
+//! `watchdog` notices a source that hangs; `members` is what both threads know of consumers, `returning` of those who had
+//! another server before.
 
 mod control;
+mod door;
 mod members;
 mod producer;
 mod replace;
@@ -34,6 +36,7 @@ use self::members::Members;
 use self::returning::Returning;
 use self::shape::PublishedRing;
 use self::watchdog::Watch;
+use crate::access::Allow;
 use crate::error::{Error, Failure, FailureKind};
 use crate::names::HeldName;
 use crate::source::{Mark, Source};
@@ -83,6 +86,8 @@ pub struct Options {
     pub loader_warn: Option<Duration>,
     /// Fail when it has not come back for this long.
     pub loader_timeout: Option<Duration>,
+    /// Who else may attach.
+    pub allow: Allow,
 }
 
 impl Default for Options {
@@ -101,6 +106,7 @@ impl Default for Options {
             whole_batches: false,
             loader_warn: Some(Duration::from_secs(30)),
             loader_timeout: None,
+            allow: Allow::default(),
         }
     }
 }

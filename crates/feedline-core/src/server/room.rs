@@ -309,11 +309,7 @@ impl Stall {
             let now = Instant::now();
             let still = self.seen.entry(id).or_insert(Still { position, since: now, resting: None });
             let Some(member) = state.members.get(id) else { return false };
-            if state.members.starves(id, &state.log) {
-                // It wants data itself, and there is none for it yet.
-                *still = Still { position, since: now, resting: None };
-                return false;
-            }
+            // To say that it starves is no excuse: who really does lets go of what is in the way within a moment.
             let rests = member.page.is_resting() && somebody_starves;
             still.resting = rests.then(|| still.resting.unwrap_or(now));
             match still.resting {

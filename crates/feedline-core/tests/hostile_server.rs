@@ -1,0 +1,264 @@
+//! A consumer of a server that sends what it should not: descriptors of another kind, numbers that can't be. Each ends in an
+//! error, and none in a crash or a wait without end.
+
+mod beside;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use beside::{config, folder};
+use feedline_core::Error;
+use feedline_core::consumer::{Config, Consumer, Mode};
+use feedline_core::schema::{ArrayKind, DType, Field, Schema};
+use feedline_core::wire::{Channel, Reply, Request, RingInfo};
+use feedline_core::{Node, Structure};
+use feedline_ring::signal::{EpochLength, UNKNOWN};
+use feedline_ring::{CursorHandle, Doorbell, HeadWriter, Layout, RingWriter, page_size};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, OFlags, SealFlags, fcntl_add_seals, fcntl_setfl, ftruncate, memfd_create};
+use rustix::pipe::PipeFlags;
+
+/// How long a consumer may wait for what doesn't come.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+fn cut(fields: Vec<Field>) -> RingInfo {
+    let structure = Structure([vec![Node::List(fields.len() as u32)], vec![Node::Leaf; fields.len()]].concat());
+    RingInfo {
+        generation: 0,
+        capacity: 64,
+        window: 64,
+        byte_lane: 0,
+        byte_window: 0,
+        is_file: false,
+        skips: false,
+        replays: false,
+        epochs: None,
+        source_batch: 8,
+        schema: Schema::Cut { structure, fields },
+    }
+}
+
+fn bytes_field(len: u64) -> Field {
+    Field { kind: ArrayKind::Numpy, dtype: DType::U8, shape: vec![len] }
+}
+
+fn whole() -> RingInfo {
+    RingInfo { byte_lane: 4096, schema: Schema::Whole { why: "so it is".into() }, ..cut(vec![]) }
+}
+
+/// What a server sends.
+struct Sent {
+    info: RingInfo,
+    head: HeadWriter,
+    fds: Vec<OwnedFd>,
+    joined: (u64, Option<u64>),
+    ring: RingWriter,
+}
+
+/// All as it should be, for rings of a cut schema with one field of 8 bytes, or of a whole one.
+fn sound(info: RingInfo) -> Sent {
+    let lanes = match info.schema {
+        Schema::Cut { .. } => vec![64 * 4, 64 * 8],
+        Schema::Whole { .. } => vec![64 * 16, 4096],
+    };
+    let mut ring = RingWriter::create(Layout::new(lanes).unwrap()).unwrap();
+    ring.write(0, 0, &8_u32.to_le_bytes());
+    let head = HeadWriter::create().unwrap();
+    let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().unwrap();
+    let fds = vec![
+        own(head.as_fd()),
+        own(ring.memfd().as_fd()),
+        own(CursorHandle::create().unwrap().as_fd()),
+        own(Doorbell::new().unwrap().as_fd()),
+    ];
+    Sent { info, head, fds, joined: (0, Some(0)), ring }
+}
+
+/// Attaches to a server that sends this, and asks for a batch.
+fn consume(name: &str, sent: Sent, wanted: Config) -> Result<(), Error> {
+    let folder = folder();
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join(format!("{name}.sock"));
+    let listener = UnixListener::bind(&path).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let (socket, _) = listener.accept().unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let mut channel = Channel::for_server(socket.into());
+            let mut fds = Some(sent.fds.into_iter().map(Arc::new).collect());
+            loop {
+                match channel.receive::<Request>() {
+                    Ok(Some((Request::Hello { .. }, _))) => {
+                        let ring = sent.info.clone();
+                        let _ = channel.send(&Reply::Welcome { ring }, fds.take().unwrap_or_default());
+                    }
+                    Ok(Some((Request::Join { number, .. }, _))) => {
+                        let (epoch, sample) = sent.joined;
+                        let _ = channel.send(&Reply::Joined { number, epoch, sample, had: 0, start: 0 }, vec![]);
+                    }
+                    Ok(_) => std::thread::sleep(Duration::from_millis(2)),
+                    Err(_) => return,
+                }
+            }
+        });
+        let began = Instant::now();
+        let mut patience = || if began.elapsed() < PATIENCE { Ok(()) } else { Err(Error::Interrupted) };
+        let outcome = Consumer::attach(wanted, &mut patience).and_then(|mut consumer| {
+            let _ = consumer.batches_per_epoch();
+            consumer.next(&mut patience).map(drop)
+        });
+        std::fs::remove_file(&path).unwrap();
+        let _ = std::fs::remove_dir(&folder);
+        outcome
+    })
+}
+
+fn eight_bytes() -> RingInfo {
+    cut(vec![bytes_field(8)])
+}
+
+#[test]
+fn a_sound_server_is_believed() {
+    let sent = sound(eight_bytes());
+    sent.head.publish(20);
+    consume("sound", sent, config("sound", 5)).unwrap();
+}
+
+fn memfd(len_bytes: u64, seals: SealFlags) -> OwnedFd {
+    let fd = memfd_create("fake", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    ftruncate(&fd, len_bytes).unwrap();
+    fcntl_add_seals(&fd, seals).unwrap();
+    fd
+}
+
+#[test]
+fn descriptors_of_another_kind_are_refused() {
+    const SIZE: SealFlags = SealFlags::GROW.union(SealFlags::SHRINK);
+    let file = || tempfile_of(page_size());
+    let pipe = || rustix::pipe::pipe_with(PipeFlags::NONBLOCK).unwrap().1;
+    let blocking_bell = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let (head, ring, page, bell) = (0, 1, 2, 3);
+    let cases: Vec<(&str, usize, OwnedFd)> = vec![
+        ("a pipe for the head", head, pipe()),
+        ("a file for the head", head, file()),
+        ("a head that can shrink", head, memfd(page_size(), SealFlags::GROW)),
+        ("a head that can grow", head, memfd(page_size(), SealFlags::SHRINK)),
+        ("a head that is too short", head, memfd(page_size() / 2, SIZE)),
+        ("a pipe for the ring", ring, pipe()),
+        ("an eventfd for the ring", ring, blocking_bell()),
+        ("a ring that can shrink", ring, memfd(2 * page_size(), SealFlags::GROW)),
+        ("a ring that is too short", ring, memfd(page_size(), SIZE)),
+        ("a ring that is too long", ring, memfd(3 * page_size(), SIZE)),
+        ("a file for the page", page, file()),
+        ("a page that nobody can write to", page, memfd(page_size(), SIZE | SealFlags::WRITE)),
+        ("a page that is too short", page, memfd(8, SIZE)),
+        ("a pipe for the bell", bell, pipe()),
+        ("a file for the bell", bell, file()),
+        ("memory for the bell", bell, memfd(page_size(), SIZE)),
+        ("a bell that blocks", bell, blocking_bell()),
+    ];
+    for (what, place, fd) in cases {
+        let mut sent = sound(eight_bytes());
+        sent.head.publish(20);
+        sent.fds[place] = fd;
+        match consume("kind", sent, config("kind", 5)) {
+            Err(Error::Ring(_)) => {}
+            other => panic!("{what}: {other:?}"),
+        }
+    }
+    let mut sent = sound(eight_bytes());
+    sent.fds.pop();
+    assert!(matches!(consume("kind", sent, config("kind", 5)), Err(Error::Protocol(_))));
+}
+
+fn tempfile_of(len_bytes: u64) -> OwnedFd {
+    let path = std::env::temp_dir().join(format!("fl-file-{}", std::process::id()));
+    let file = std::fs::File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+    file.set_len(len_bytes).unwrap();
+    fcntl_setfl(&file, OFlags::NONBLOCK).unwrap();
+    std::fs::remove_file(path).unwrap();
+    file.into()
+}
+
+#[test]
+fn impossible_rings_are_refused() {
+    let huge = |len| cut(vec![bytes_field(len)]);
+    let cases = vec![
+        RingInfo { capacity: 0, ..eight_bytes() },
+        RingInfo { source_batch: 0, ..eight_bytes() },
+        RingInfo { capacity: u64::MAX, ..eight_bytes() },
+        RingInfo { capacity: 1 << 43, ..eight_bytes() },
+        RingInfo { byte_lane: 0, ..whole() },
+        RingInfo { byte_lane: u64::MAX, ..whole() },
+        huge(u64::MAX),
+        huge(1 << 44),
+        cut(vec![Field { shape: vec![0, u64::MAX], ..bytes_field(0) }]),
+        cut(vec![bytes_field(1 << 40); 64]),
+        cut(vec![Field { shape: vec![0, 1 << 60], ..bytes_field(0) }]),
+    ];
+    for info in cases {
+        let mut sent = sound(eight_bytes());
+        let described = format!("{info:?}");
+        sent.info = info;
+        match consume("ring", sent, config("ring", 5)) {
+            Err(Error::Protocol(_)) => {}
+            other => panic!("{described}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn heads_that_cannot_be_give_no_batch_outside_of_the_ring() {
+    // More samples than the ring has, of which the product with the stride would be a small number again.
+    let large = Config { batch_size: Some(1 << 61), ..config("head", 5) };
+    for mode in [Mode::Cow, Mode::Copy, Mode::ReadOnly] {
+        let sent = sound(eight_bytes());
+        // An epoch so short that nobody minds the batch size.
+        sent.head.set_length(EpochLength { samples: 5, batches: 1, tail: 5 });
+        sent.head.publish((1 << 62) - 1);
+        let wanted = Config { mode, ..large.clone() };
+        let outcome = consume("head", sent, wanted);
+        assert!(matches!(outcome, Err(Error::Protocol(_))), "{outcome:?}");
+    }
+    // A place from which one can't count on.
+    let mut sent = sound(eight_bytes());
+    sent.head.publish(u64::MAX - 1);
+    sent.joined = (u64::MAX - 1, Some(u64::MAX - 3));
+    assert!(consume("head", sent, config("head", 5)).is_err());
+    // The source's own batches, as long as the ring says.
+    let mut sent = sound(eight_bytes());
+    sent.ring.write(0, 0, &u32::MAX.to_le_bytes());
+    sent.head.publish(1 << 40);
+    let outcome = consume("head", sent, Config { batch_size: None, ..config("head", 5) });
+    assert!(matches!(outcome, Err(Error::Protocol(_))), "{outcome:?}");
+    // A length of the epoch that one can't add to.
+    let sent = sound(eight_bytes());
+    sent.head.set_length(EpochLength { samples: UNKNOWN - 1, batches: 3, tail: UNKNOWN });
+    sent.head.publish(20);
+    let _ = consume("head", sent, Config { batch_size: None, drop_last: true, ..config("head", 5) });
+}
+
+#[test]
+fn whole_batches_that_cannot_be_are_refused() {
+    let place = |start: u64, len: u64| [start.to_le_bytes(), len.to_le_bytes()].concat();
+    for (index, batch) in [
+        (place(0, 0), vec![]),
+        (place(0, 4097), vec![]),
+        (place(u64::MAX, u64::MAX), vec![]),
+        (place(0, 3), vec![0; 3]),
+        (place(0, 100), vec![0xff; 100]),
+        (place(0, 4096), [&4092_u32.to_le_bytes()[..], &[0xff; 9], &[0; 100]].concat()),
+        (place(u64::MAX - 2, 100), vec![1; 100]),
+    ] {
+        let mut sent = sound(whole());
+        sent.ring.write(0, 0, &index);
+        sent.ring.write(1, 0, &batch);
+        sent.head.publish(1);
+        match consume("whole", sent, Config { batch_size: None, ..config("whole", 5) }) {
+            Err(Error::Protocol(_)) => {}
+            other => panic!("{index:?}: {other:?}"),
+        }
+    }
+}
