@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use feedline_ring::log::Gone;
 use feedline_ring::peer::Peer;
-use feedline_ring::{CursorHandle, Doorbell};
+use feedline_ring::{CursorHandle, Doorbell, fault};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
@@ -261,6 +261,7 @@ impl Control {
         member.batch_size = batch_size;
         member.news = None;
         self.shared.head.set_joined(members.joined() as u32);
+        fault::point("server:join_registered");
         self.shared.producer_bell.ring();
         Ok(())
     }
@@ -269,6 +270,7 @@ impl Control {
         let mut state = self.shared.lock();
         state.refresh();
         state.log.leave(id);
+        fault::point("server:leave_registered");
         if let Some(member) = state.members.get_mut(id) {
             member.joined = false;
             member.at_gate = false;
@@ -341,6 +343,7 @@ impl Control {
                 && link.bring(ring).is_ok()
             {
                 let _ = link.channel.send(&Reply::joined(member.join_number, place), vec![]);
+                fault::point("server:join_answered");
             }
         }
     }
@@ -365,6 +368,7 @@ impl Control {
             Phase::Ended => Reply::Ended,
             Phase::Broken(failure) => Reply::Failed(failure),
         };
+        fault::point("server:goodbye");
         for link in self.links.values_mut().filter(|link| link.stage != Stage::New) {
             let _ = link.channel.send(&farewell, vec![]);
         }
@@ -398,6 +402,7 @@ fn welcome(shared: &Shared, id: u64, link: &mut Link, ring: &shape::PublishedRin
     let own = |fd: rustix::fd::BorrowedFd<'_>| fd.try_clone_to_owned().map(Arc::new).map_err(|_| WireError::Closed);
     let fds = vec![own(shared.head.as_fd())?, Arc::clone(&ring.memory), own(page.as_fd())?, own(bell.as_fd())?];
     link.channel.send(&Reply::Welcome { ring: ring.info.clone() }, fds)?;
+    fault::point("server:welcomed");
     let member = Member {
         page,
         bell: Arc::new(bell),

@@ -9,8 +9,8 @@
 
 use std::time::Duration;
 
-use feedline_ring::RingWriter;
 use feedline_ring::signal::{EpochLength, UNKNOWN};
+use feedline_ring::{RingWriter, fault};
 
 use super::room::Laggards;
 use super::{Phase, Shared, Since, State, state};
@@ -107,6 +107,7 @@ impl Producer<'_> {
         while options.epochs.is_none_or(|epochs| complete < epochs) {
             self.wait_for_epoch()?;
             let epoch = self.begin_epoch(std::mem::take(&mut had));
+            fault::point("server:epoch_begun");
             if epoch > next {
                 // Who comes back with a later epoch has had those in between.
                 complete = epoch;
@@ -120,6 +121,7 @@ impl Producer<'_> {
                 break;
             }
             self.end_epoch(epoch, length)?;
+            fault::point("server:epoch_ended");
             next = epoch + 1;
             // An epoch that everybody left in the middle was nobody's.
             complete += u64::from(length.is_some());
@@ -218,7 +220,9 @@ impl Producer<'_> {
     fn next(&mut self, source: &mut dyn Source) -> Result<Option<u64>, Halt> {
         halted(&mut self.shared.lock())?;
         self.grow_for_consumers()?;
+        fault::point("server:before_next");
         let Some(batch) = source.next()? else { return Ok(None) };
+        fault::point("server:after_next");
         let mismatch = |Mismatch(message)| Failure {
             kind: FailureKind::Schema,
             message: format!(
@@ -244,6 +248,7 @@ impl Producer<'_> {
     fn append_cut(&mut self, batch: &Batch<'_>, samples: u64) -> Result<(), Halt> {
         self.grow_for_source(samples, 0)?;
         self.claim(samples, 0)?;
+        fault::point("server:claimed");
         let shared = self.shared;
         let first = u128::from(shared.lock().log.head());
         let ring = self.ring_mut();
@@ -254,10 +259,12 @@ impl Producer<'_> {
             let Leaf::Array(array) = leaf else { continue };
             let stride = u128::from(ring.strides[index + 1]);
             if stride > 0 {
+                fault::point("server:copying");
                 ring.writer.write(index + 1, first * stride, array.data);
                 bytes += array.data.len() as u64;
             }
         }
+        fault::point("server:copied");
         self.publish(bytes);
         Ok(())
     }
@@ -284,7 +291,9 @@ impl Producer<'_> {
         state.batches += 1;
         state.bytes += bytes;
         self.shared.head.publish(state.log.head());
+        fault::point("server:published");
         self.shared.announce(&state);
+        fault::point("server:announced");
     }
 
     fn end_epoch(&mut self, epoch: u64, length: Option<EpochLength>) -> Result<(), Halt> {
