@@ -51,14 +51,16 @@ class Manner:
     """Attaches anew for each epoch."""
 
     @classmethod
-    def at_random(cls, rng: random.Random) -> Manner:
+    def at_random(cls, rng: random.Random, samples: int) -> Manner:
         """Draw a manner; most are ordinary in most ways."""
         mode = rng.choice(["cow", "cow", "cow", "copy", "readonly"])
+        batch_size = rng.choice([1, 7, 7, 16, 32, 50, 100, 177])
+        epoch_secs = rng.choice([0, 0, 0, 0.1, 0.5, 1.5])
         return cls(
-            batch_size=rng.choice([1, 7, 7, 16, 32, 50, 100, 177]),
+            batch_size=batch_size,
             mode=mode,
             join=rng.choice(["auto", "auto", "auto", "now"]),
-            slow_secs=rng.choice([0, 0, 0, 0.001, 0.01, 0.05]),
+            slow_secs=epoch_secs * batch_size / samples,
             keep=rng.choice([0, 0, 0, 1, 3, 12]),
             write=mode != "readonly" and rng.random() < 0.25,
             leave_after=rng.choice([0, 0, 0, 1, 3, 10]),
@@ -240,7 +242,7 @@ def wander(
     rng = random.Random(seed)
     actor = _prepare(name, policy, samples, stall_secs, 30.0)
     while not actor.over.is_set():
-        manner = Manner.at_random(rng)
+        manner = Manner.at_random(rng, samples)
         say("manner", **{field.name: getattr(manner, field.name) for field in fields(manner)})
         actor.follow(manner, 1 if manner.closes else rng.randint(1, 5))
     _finish(actor)

@@ -68,6 +68,13 @@ WRONG: dict[str, tuple[Policy, int, list[list[int]]]] = {
 }
 
 
+def take(following: Judge, step: list[int], skipped: int) -> None:
+    if step:
+        following.batch(step, skipped=skipped)
+    else:
+        following.end(skipped=skipped)
+
+
 @pytest.mark.parametrize("what", WRONG)
 def test_it_notices(what: str) -> None:
     policy, skipped, steps = WRONG[what]
@@ -76,10 +83,7 @@ def test_it_notices(what: str) -> None:
     for step in steps[:-1]:
         following.batch(step, skipped=skipped)
     with pytest.raises(Wrong):
-        if steps[-1]:
-            following.batch(steps[-1], skipped=skipped)
-        else:
-            following.end(skipped=skipped)
+        take(following, steps[-1], skipped)
 
 
 def test_who_comes_anew_begins_with_an_epoch_and_never_goes_back() -> None:
