@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import faulthandler
 import itertools
+import math
 import random
 import signal
 import sys
@@ -26,10 +27,14 @@ from chaos.judge import Judge, Policy, Wrong
 from child import hear, say
 from reading import is_exact, keys_of
 
+Kept = deque[tuple[Any, Any, Any]]
+"""A batch, and what was in it."""
+
 BEAT_SECS = 0.1
 # Between two epochs a consumer may hold up others for this long (REST in server/room.rs).
 REST_SECS = 2.0
 PAUSES = 30
+COUNTS = ("batches", "epochs", "stalled", "skipped", "gone")
 
 
 @dataclass
@@ -49,6 +54,8 @@ class Manner:
     """Leaves an epoch after this many batches."""
     closes: bool = False
     """Attaches anew for each epoch."""
+    resumes: bool = False
+    """Attaches anew where it has left, with its state."""
 
     @classmethod
     def at_random(cls, rng: random.Random, samples: int) -> Manner:
@@ -65,6 +72,7 @@ class Manner:
             write=mode != "readonly" and rng.random() < 0.25,
             leave_after=rng.choice([0, 0, 0, 1, 3, 10]),
             closes=rng.random() < 0.3,
+            resumes=rng.random() < 0.3,
         )
 
 
@@ -84,6 +92,7 @@ class Actor:
         self.epochs = 0
         self.stalled = 0
         self.skipped = 0
+        self.gone = 0
         self.pauses: list[tuple[float, float]] = []
         self.beaten = 0.0
         self.ticked = time.monotonic()
@@ -92,24 +101,31 @@ class Actor:
     def beat(self, event: str = "beat", **more: Any) -> None:
         """Report what was done so far."""
         self.beaten = time.monotonic()
-        counts = {name: getattr(self, name) for name in ("batches", "epochs", "stalled", "skipped")}
+        counts = {name: getattr(self, name) for name in COUNTS}
         say(event, **counts, **more)
 
     def follow(self, manner: Manner, epochs: int | None = None) -> None:
         """Attach and read so many epochs, or until it is told to end."""
-        feed = self._attach(manner)
-        with closing(feed):
-            judge = Judge(self.policy, self.samples, manner.batch_size, join=manner.join)
-            kept: deque[tuple[Any, Any, Any]] = deque(maxlen=manner.keep)
-            anew = True
-            for _ in itertools.count() if epochs is None else range(epochs):
-                if self.over.is_set():
-                    break
-                judge.begin(anew=anew)
-                anew = self._iterate(feed, judge, manner, kept)
-            for entry in kept:
-                _look_again(entry)
-            self.skipped += judge.skipped
+        kept: Kept = deque(maxlen=manner.keep)
+        state: dict[str, Any] | None = None
+        left = math.inf if epochs is None else epochs
+        while left > 0 and not self.over.is_set():
+            with closing(self._attach(manner)) as feed:
+                judge = Judge(self.policy, self.samples, manner.batch_size, join=manner.join)
+                anew = True
+                while left > 0 and not self.over.is_set():
+                    judge.begin(anew=anew)
+                    if state is not None:
+                        feed.load_state_dict(state)
+                        judge.resume(judge_epoch(self.policy, state), state["sample"])
+                    left -= 1
+                    anew = self._iterate(feed, judge, manner, kept)
+                    state = feed.state_dict() if anew and manner.resumes else None
+                    if state is not None or manner.closes:
+                        break
+                self.skipped += judge.skipped
+        for entry in kept:
+            _look_again(entry)
 
     def _attach(self, manner: Manner) -> feedline.Feed:
         mode: Any = manner.mode
@@ -122,9 +138,7 @@ class Actor:
             timeout_secs=self.timeout_secs,
         )
 
-    def _iterate(
-        self, feed: feedline.Feed, judge: Judge, manner: Manner, kept: deque[tuple[Any, Any, Any]]
-    ) -> bool:
+    def _iterate(self, feed: feedline.Feed, judge: Judge, manner: Manner, kept: Kept) -> bool:
         """Read one epoch, or some of it; True if it comes anew afterwards."""
         batches = iter(feed)
         for number in itertools.count(1):
@@ -135,8 +149,14 @@ class Actor:
                     raise
                 self.stalled += 1
                 return True
-            if number == 1 and self._was_away():
-                judge.begin(anew=True)
+            except feedline.SamplesGoneError:
+                if not (number == 1 and judge.is_resumed) or self.policy == "replay":
+                    raise
+                self.gone += 1
+                return True
+            # Where nobody waits for it, nobody cuts it off.
+            if number == 1 and self._was_away() and self.policy in ("block", "history"):
+                judge.excuse()
             skipped = feed.stats().get("skipped", 0)
             if batch is None:
                 judge.end(skipped=skipped)
@@ -145,6 +165,9 @@ class Actor:
             if not is_exact(batch):
                 raise Wrong(f"bytes that were not the loader's, at {keys_of(batch)[0]}")
             judge.batch(keys_of(batch), skipped=skipped)
+            state = feed.state_dict()
+            if (judge_epoch(self.policy, state), state["sample"]) != (judge.epoch, judge.index):
+                raise Wrong(f"{state} after sample {judge.index} of epoch {judge.epoch}")
             self.batches += 1
             if self.batches == 1:
                 self.beat("reading")
@@ -179,7 +202,7 @@ class Actor:
         away, self.away = self.away or self._is_late(), False
         return away
 
-    def _use(self, batch: Any, manner: Manner, kept: deque[tuple[Any, Any, Any]]) -> None:
+    def _use(self, batch: Any, manner: Manner, kept: Kept) -> None:
         if manner.write:
             batch[0][:] = 255 - batch[0]
         if manner.keep:
@@ -188,6 +211,11 @@ class Actor:
             kept.append((batch, batch[0].copy(), batch[1].copy()))
         if manner.slow_secs:
             time.sleep(manner.slow_secs)
+
+
+def judge_epoch(policy: Policy, state: dict[str, Any]) -> int:
+    """Give the epoch that a state's keys have: a replay counts its rounds, of the same samples."""
+    return 0 if policy == "replay" else int(state["epoch"])
 
 
 def _look_again(entry: tuple[Any, Any, Any]) -> None:
@@ -226,8 +254,7 @@ def follow(
     """Read in one manner until told to end."""
     actor = _prepare(name, policy, samples, stall_secs, timeout_secs)
     chosen = Manner(**manner)
-    while not actor.over.is_set():
-        actor.follow(chosen, 1 if chosen.closes else None)
+    actor.follow(chosen)
     _finish(actor)
 
 
@@ -244,5 +271,5 @@ def wander(
     while not actor.over.is_set():
         manner = Manner.at_random(rng, samples)
         say("manner", **{field.name: getattr(manner, field.name) for field in fields(manner)})
-        actor.follow(manner, 1 if manner.closes else rng.randint(1, 5))
+        actor.follow(manner, rng.randint(1, 5))
     _finish(actor)

@@ -39,19 +39,29 @@ class Judge:
         self.index: int | None = None
         """Where the next batch begins; None between two epochs."""
         self.skipped = 0
+        self.owed = 0
+        """Skipped at the end of the last epoch, and not counted yet."""
+        self.is_resumed = False
+        """A state was loaded, and nothing taken since."""
         self.is_member = False
         """It has read its last epoch to the end and kept its place."""
         self.epochs = 0
         self.batches = 0
 
     def begin(self, *, anew: bool) -> None:
-        """`iter()`. `anew`: it left the epoch before, or may have been cut off in between."""
+        """`iter()`. `anew`: it has left the epoch before."""
         self.is_member = self.is_member and not anew
+        self.is_resumed = False
         self.index = None
+
+    def excuse(self) -> None:
+        """It may have been cut off since the last epoch's end."""
+        self.is_member = False
 
     def resume(self, epoch: int, index: int) -> None:
         """The next batch is this one: a state was loaded."""
         self.epoch, self.index = epoch, index
+        self.is_resumed = True
 
     def batch(self, keys: Sequence[int], *, skipped: int = 0) -> None:
         """Judge a batch. `skipped` is what `stats()` counts after it."""
@@ -69,18 +79,23 @@ class Judge:
         jumped = self._jump(skipped)
         if self.index is None:
             self._enter(epoch, index, jumped)
-        elif (epoch, index) != (self.epoch, self.index + jumped):
-            here = self.epoch * EPOCH + self.index
-            raise Wrong(f"a batch at {first} instead of {here + jumped} ({jumped} skipped)")
-        self.epoch, self.index = epoch, end
+        elif self._place(epoch, index) != self._place(self.epoch, self.index) + jumped:
+            here = f"{self.index} of epoch {self.epoch}"
+            raise Wrong(f"a batch at {index} of epoch {epoch}, after {here} ({jumped} skipped)")
+        elif epoch != self.epoch and not self.is_resumed:
+            raise Wrong(f"a batch of epoch {epoch} among those of epoch {self.epoch}")
+        self.epoch, self.index, self.is_resumed = epoch, end, False
         self.batches += 1
 
     def end(self, *, skipped: int = 0) -> None:
         """`StopIteration`."""
         jumped = self._jump(skipped)
         if self.index is not None:
-            if self.index + jumped != self.samples:
+            missing = self.samples - self.index - jumped
+            # Who is many epochs behind can't know where this one ended: the rest counts later.
+            if missing < 0 or (missing and self.policy != "skip"):
                 raise Wrong(f"epoch {self.epoch} ended at {self.index} of {self.samples}")
+            self.owed = missing
         elif self.policy != "skip" and self.join == "auto":
             raise Wrong(f"an empty epoch after epoch {self.epoch}")
         else:
@@ -92,6 +107,9 @@ class Judge:
         self.is_member = True
         self.epochs += 1
 
+    def _place(self, epoch: int, index: int) -> int:
+        return epoch * self.samples + index
+
     def _jump(self, skipped: int) -> int:
         jumped, self.skipped = skipped - self.skipped, skipped
         if jumped < 0 or (jumped and self.policy != "skip"):
@@ -102,10 +120,10 @@ class Judge:
         """Judge the first batch of an epoch."""
         at = f"epoch {epoch} was entered at sample {index}"
         if self.policy == "replay":
-            if (epoch, index) != (0, 0):
+            if epoch or (index and (self.join == "auto" or self.is_member)):
                 raise Wrong(f"{at} of a replay")
         elif self.is_member:
-            if (epoch - self.epoch - 1) * self.samples + index != jumped:
+            if (epoch - self.epoch - 1) * self.samples + index + self.owed != jumped:
                 raise Wrong(f"{at} after epoch {self.epoch} ({jumped} skipped)")
         else:
             if self.join == "auto" and index != jumped % self.samples:

@@ -209,7 +209,7 @@ class Round:
                 )
 
     def _retire(self, slot: Slot) -> None:
-        for what in ("batches", "epochs", "stalled", "skipped"):
+        for what in actor.COUNTS:
             self.counts[what] += slot.last.get(what, 0)
 
     def _end(self) -> None:

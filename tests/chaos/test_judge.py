@@ -46,6 +46,10 @@ def test_what_was_skipped_adds_up() -> None:
     following.end(skipped=16)
     following.begin(anew=False)
     following.batch(keys(6, 0, 4), skipped=16)
+    # Long after its end: what was left of the epoch is counted later.
+    following.end(skipped=16)
+    following.begin(anew=False)
+    following.batch(keys(9, 2, 6), skipped=16 + 6 + 20 + 2)
 
 
 END: list[int] = []
@@ -63,7 +67,7 @@ WRONG: dict[str, tuple[Policy, int, list[list[int]]]] = {
     "something skipped": ("history", 2, [keys(4, 2, 6)]),
     "skipped and not counted": ("skip", 3, [keys(4, 4, 8)]),
     "counted and not skipped": ("skip", 3, [keys(4, 0, 4)]),
-    "a tail skipped and not counted": ("skip", 0, [keys(4, 0, 4), END]),
+    "a tail skipped and not counted": ("skip", 0, [keys(4, 0, 4), END, keys(5, 0, 4)]),
     "another epoch in a replay": ("replay", 0, [keys(1, 0, 4)]),
 }
 
@@ -73,6 +77,7 @@ def take(following: Judge, step: list[int], skipped: int) -> None:
         following.batch(step, skipped=skipped)
     else:
         following.end(skipped=skipped)
+        following.begin(anew=False)
 
 
 @pytest.mark.parametrize("what", WRONG)
@@ -81,7 +86,7 @@ def test_it_notices(what: str) -> None:
     following = judge(policy)
     following.begin(anew=False)
     for step in steps[:-1]:
-        following.batch(step, skipped=skipped)
+        take(following, step, skipped)
     with pytest.raises(Wrong):
         take(following, steps[-1], skipped)
 
