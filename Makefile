@@ -51,7 +51,7 @@ check: setup lint-rust lint-python types licences ## formatting, lints, types, l
 bench: setup ## Feedline beside its peers; a table here, a JSON file under benchmarks/runs/
 	@$(PY) -m benchmarks $(ARGS)
 
-chaos: setup ## a random schedule of faults: SECS=600 SEED=... POLICY=block|history|skip|replay
+chaos: setup ## a random schedule of faults: SECS=600 SEED=... POLICY=block|history|skip|replay|restart
 	@$(in_scratch) PYTHONPATH=tests $(PY) -m chaos --secs $(or $(SECS),60) \
 		$(if $(SEED),--seed $(SEED)) $(if $(POLICY),--policy $(POLICY))
 

@@ -32,7 +32,7 @@ def main() -> int:
         policy = policies[turn % len(policies)]
         with tempfile.TemporaryDirectory() as scratch:
             try:
-                print(Round(policy, seed, secs, scratch=Path(scratch)).run(), flush=True)
+                print(Round(policy, seed, secs, Path(scratch)).run(), flush=True)
             except Failed as failure:
                 print(f"FAILED {failure}", file=sys.stderr)
                 return 1

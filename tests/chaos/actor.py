@@ -120,7 +120,9 @@ class Actor:
                         judge.resume(judge_epoch(self.policy, state), state["sample"])
                     left -= 1
                     anew = self._iterate(feed, judge, manner, kept)
-                    state = feed.state_dict() if anew and manner.resumes else None
+                    # Only a place where something was taken is a place to go on.
+                    took = anew and judge.index is not None and not judge.is_resumed
+                    state = feed.state_dict() if took and manner.resumes else None
                     if state is not None or manner.closes:
                         break
                 self.skipped += judge.skipped
@@ -136,6 +138,7 @@ class Actor:
             mode=mode,
             join=join,
             timeout_secs=self.timeout_secs,
+            reconnect_secs=20.0 if self.policy == "restart" else 0.0,
         )
 
     def _iterate(self, feed: feedline.Feed, judge: Judge, manner: Manner, kept: Kept) -> bool:
@@ -150,12 +153,12 @@ class Actor:
                 self.stalled += 1
                 return True
             except feedline.SamplesGoneError:
-                if not (number == 1 and judge.is_resumed) or self.policy == "replay":
+                if not self._may_be_gone(judge):
                     raise
                 self.gone += 1
                 return True
             # Where nobody waits for it, nobody cuts it off.
-            if number == 1 and self._was_away() and self.policy in ("block", "history"):
+            if number == 1 and self._was_away() and self.policy not in ("skip", "replay"):
                 judge.excuse()
             skipped = feed.stats().get("skipped", 0)
             if batch is None:
@@ -177,6 +180,12 @@ class Actor:
             if number == manner.leave_after or self.over.is_set():
                 return True
         raise AssertionError("unreachable")
+
+    def _may_be_gone(self, judge: Judge) -> bool:
+        """Whether nobody had to wait: it comes with a state, or was away during a restart."""
+        if self.policy == "replay":
+            return False
+        return judge.is_resumed or (self.policy == "restart" and self._was_away())
 
     def _next(self, batches: Iterator[Any]) -> Any:
         began = time.monotonic()

@@ -37,20 +37,23 @@ class Action:
     secs: float = 0.0
 
 
-def plan(rng: random.Random, secs: float) -> list[Action]:
+def plan(rng: random.Random, policy: Policy, secs: float) -> list[Action]:
     """Draw about two actions a second."""
+    kinds = ["kill"] * 4 + ["stop"] * 4 + ["stall"]
+    if policy == "restart":
+        kinds += ["restart"] * 3
     actions = []
     at = 1.0
     while at < secs:
         slot = rng.randrange(CONSUMERS)
-        kind = rng.choice(["kill"] * 4 + ["stop"] * 4 + ["stall"])
-        length = {"kill": 0.0, "stop": rng.uniform(0.01, 0.4), "stall": STALL_SECS * 1.5}[kind]
-        actions.append(Action(at, kind, slot, length))
+        kind = rng.choice(kinds)
+        length = {"stop": rng.uniform(0.01, 0.4), "stall": STALL_SECS * 1.5}
+        actions.append(Action(at, kind, slot, length.get(kind, 0.0)))
         at += rng.expovariate(2.0)
     return actions
 
 
-def server_options(rng: random.Random, policy: Policy, scratch: Path | None) -> dict[str, Any]:
+def server_options(rng: random.Random, policy: Policy, scratch: Path) -> dict[str, Any]:
     """Draw a server for a policy."""
     options: dict[str, Any] = {
         "ring": rng.choice([60, 120, 400]),
@@ -60,11 +63,13 @@ def server_options(rng: random.Random, policy: Policy, scratch: Path | None) -> 
     }
     if policy == "replay":
         options["replay"] = True
+    elif policy == "restart":
+        options |= {"loader": "Resumable", "state_file": str(scratch / "state")}
     elif policy != "block":
         options["lag"] = policy
-    if policy in ("block", "history"):
+    if policy in ("block", "history", "restart"):
         options["history"] = rng.choice([0.0, 0.02, 0.5, 1.0])
-    if policy != "block" and scratch is not None and rng.random() < 0.5:
+    if policy != "block" and rng.random() < 0.5:
         options["history_dir"] = str(scratch)
     return options
 
@@ -89,16 +94,14 @@ class Slot:
 class Round:
     """One schedule, from its seed."""
 
-    def __init__(
-        self, policy: Policy, seed: int, secs: float, *, scratch: Path | None = None
-    ) -> None:
+    def __init__(self, policy: Policy, seed: int, secs: float, scratch: Path) -> None:
         self.policy = policy
         self.seed = seed
         self.secs = secs
         self.counts: Counter[str] = Counter()
         rng = random.Random(f"{policy}/{seed}")
         self.options = server_options(rng, policy, scratch)
-        self.actions = plan(rng, secs)
+        self.actions = plan(rng, policy, secs)
         self.children: list[Child] = []
 
     def run(self) -> str:
@@ -133,8 +136,7 @@ class Round:
         return child
 
     def _play(self) -> None:
-        self.server = self._start(roles.serve, loader_args=[SAMPLES, 10], **self.options)
-        self.server.expect("ready")
+        self._serve()
         eventually(lambda: self._stats()["ring_bytes"] > 0)
         descriptors = self._descriptors()
         self.slots = [self._enter(slot, 0) for slot in range(CONSUMERS)]
@@ -157,6 +159,10 @@ class Round:
         assert self.server.exit_code() == 0, self.server.stderr
         assert "panicked" not in self.server.stderr, self.server.stderr
 
+    def _serve(self) -> None:
+        self.server = self._start(roles.serve, loader_args=[SAMPLES, 10], **self.options)
+        self.server.expect("ready")
+
     def _enter(self, slot: int, born: int) -> Slot:
         child = self._start(
             actor.wander,
@@ -170,6 +176,11 @@ class Round:
 
     def _act(self, action: Action) -> None:
         slot = self.slots[action.slot]
+        if action.kind == "restart":
+            self.counts["restarts"] += 1
+            self.server.kill()
+            self._serve()
+            return
         if slot.resumes_at is not None and action.kind != "kill":
             return
         self.counts[f"{action.kind}s" if action.kind != "kill" else "killed"] += 1

@@ -15,9 +15,9 @@ SECS = 3.5
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_schedule_that_is_always_the_same(policy: Policy, tmp_path: Path) -> None:
-    print(Round(policy, 1, SECS, scratch=tmp_path).run())
+    print(Round(policy, 1, SECS, tmp_path).run())
 
 
 def test_a_schedule_that_nobody_has_seen_before(tmp_path: Path) -> None:
     seed = secrets.randbelow(10**6)
-    print(Round(POLICIES[seed % len(POLICIES)], seed, SECS, scratch=tmp_path).run())
+    print(Round(POLICIES[seed % len(POLICIES)], seed, SECS, tmp_path).run())
