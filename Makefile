@@ -53,7 +53,7 @@ bench: setup ## Feedline beside its peers; a table here, a JSON file under bench
 
 chaos: setup ## a random schedule of faults: SECS=600 SEED=... POLICY=block|history|skip|replay|restart
 	@$(in_scratch) PYTHONPATH=tests $(PY) -m chaos --secs $(or $(SECS),60) \
-		$(if $(SEED),--seed $(SEED)) $(if $(POLICY),--policy $(POLICY))
+		$(if $(SEED),--seed $(SEED)) $(if $(POLICY),--policy $(POLICY)) $(if $(CONSUMERS),--consumers $(CONSUMERS))
 
 clean: ## remove everything that make has made, .venv included
 	rm -rf $(VENV) .venv-peers target build dist .mypy_cache .pytest_cache .ruff_cache python/feedline/*.so

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,12 @@ class Child:
         keywords: dict[str, Any],
         *,
         fault: str | None = None,
+        prefix: Sequence[str] = (),
     ) -> None:
         self.role = f"{function.__module__}:{function.__name__}"
         self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by finish()
         self._popen = subprocess.Popen(
-            [sys.executable, str(TESTS / "child.py"), self.role, json.dumps(keywords)],
+            [*prefix, sys.executable, str(TESTS / "child.py"), self.role, json.dumps(keywords)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,

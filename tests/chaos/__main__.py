@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from chaos.judge import POLICIES
-from chaos.schedule import Failed, Round
+from chaos.schedule import CONSUMERS, Failed, Round
 
 ROUND_SECS = 20.0
 
@@ -20,6 +20,7 @@ def main() -> int:
     parser.add_argument("--secs", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--policy", choices=POLICIES, default=None)
+    parser.add_argument("--consumers", type=int, default=CONSUMERS)
     options = parser.parse_args()
     seed = secrets.randbelow(10**6) if options.seed is None else options.seed
     policies = [options.policy] if options.policy else list(POLICIES)
@@ -32,7 +33,8 @@ def main() -> int:
         policy = policies[turn % len(policies)]
         with tempfile.TemporaryDirectory() as scratch:
             try:
-                print(Round(policy, seed, secs, Path(scratch)).run(), flush=True)
+                one = Round(policy, seed, secs, Path(scratch), consumers=options.consumers)
+                print(one.run(), flush=True)
             except Failed as failure:
                 print(f"FAILED {failure}", file=sys.stderr)
                 return 1

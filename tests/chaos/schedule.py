@@ -37,7 +37,7 @@ class Action:
     secs: float = 0.0
 
 
-def plan(rng: random.Random, policy: Policy, secs: float) -> list[Action]:
+def plan(rng: random.Random, policy: Policy, secs: float, consumers: int) -> list[Action]:
     """Draw about two actions a second."""
     kinds = ["kill"] * 4 + ["stop"] * 4 + ["stall"]
     if policy == "restart":
@@ -45,7 +45,7 @@ def plan(rng: random.Random, policy: Policy, secs: float) -> list[Action]:
     actions = []
     at = 1.0
     while at < secs:
-        slot = rng.randrange(CONSUMERS)
+        slot = rng.randrange(consumers)
         kind = rng.choice(kinds)
         length = {"stop": rng.uniform(0.01, 0.4), "stall": STALL_SECS * 1.5}
         actions.append(Action(at, kind, slot, length.get(kind, 0.0)))
@@ -57,7 +57,7 @@ def server_options(rng: random.Random, policy: Policy, scratch: Path) -> dict[st
     """Draw a server for a policy."""
     options: dict[str, Any] = {
         "ring": rng.choice([60, 120, 400]),
-        "wait_for": rng.choice([1, CONSUMERS]),
+        "wait_for": rng.choice([1, 3]),
         "stall_timeout_secs": STALL_SECS,
         "loader_options": {"width": rng.choice([37, 1000])},
     }
@@ -94,14 +94,23 @@ class Slot:
 class Round:
     """One schedule, from its seed."""
 
-    def __init__(self, policy: Policy, seed: int, secs: float, scratch: Path) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        seed: int,
+        secs: float,
+        scratch: Path,
+        *,
+        consumers: int = CONSUMERS,
+    ) -> None:
         self.policy = policy
+        self.consumers = consumers
         self.seed = seed
         self.secs = secs
         self.counts: Counter[str] = Counter()
         rng = random.Random(f"{policy}/{seed}")
         self.options = server_options(rng, policy, scratch)
-        self.actions = plan(rng, policy, secs)
+        self.actions = plan(rng, policy, secs, consumers)
         self.children: list[Child] = []
 
     def run(self) -> str:
@@ -127,7 +136,8 @@ class Round:
     def _told(self) -> str:
         return (
             f"under {self.options}\nreplay it with: "
-            f"make chaos POLICY={self.policy} SEED={self.seed} SECS={self.secs:.0f}"
+            f"make chaos POLICY={self.policy} SEED={self.seed} SECS={self.secs:g} "
+            f"CONSUMERS={self.consumers}"
         )
 
     def _start(self, function: Any, **keywords: Any) -> Child:
@@ -139,7 +149,7 @@ class Round:
         self._serve()
         eventually(lambda: self._stats()["ring_bytes"] > 0)
         descriptors = self._descriptors()
-        self.slots = [self._enter(slot, 0) for slot in range(CONSUMERS)]
+        self.slots = [self._enter(slot, 0) for slot in range(self.consumers)]
         # Under wait_for nobody gets anything before the last one has come.
         while not all(slot.last for slot in self.slots):
             self._watch()

@@ -10,14 +10,16 @@ import pytest
 from chaos.judge import POLICIES, Policy
 from chaos.schedule import Round
 
-SECS = 3.5
+SECS = 3.0
+CONSUMERS = 4
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_schedule_that_is_always_the_same(policy: Policy, tmp_path: Path) -> None:
-    print(Round(policy, 1, SECS, tmp_path).run())
+    print(Round(policy, 1, SECS, tmp_path, consumers=CONSUMERS).run())
 
 
 def test_a_schedule_that_nobody_has_seen_before(tmp_path: Path) -> None:
     seed = secrets.randbelow(10**6)
-    print(Round(POLICIES[seed % len(POLICIES)], seed, SECS, tmp_path).run())
+    policy = POLICIES[seed % len(POLICIES)]
+    print(Round(policy, seed, SECS, tmp_path, consumers=CONSUMERS).run())
