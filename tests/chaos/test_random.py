@@ -10,8 +10,8 @@ import pytest
 from chaos.judge import POLICIES, Policy
 from chaos.schedule import Round
 
-SECS = 3.0
-CONSUMERS = 4
+SECS = 2.0
+CONSUMERS = 3
 
 
 @pytest.mark.parametrize("policy", POLICIES)
