@@ -41,7 +41,8 @@ COUNTS = ("batches", "epochs", "stalled", "skipped", "gone")
 class Manner:
     """How a consumer reads."""
 
-    batch_size: int = 7
+    batch_size: int | None = 7
+    drop_last: bool = False
     mode: str = "cow"
     join: str = "auto"
     slow_secs: float = 0.0
@@ -58,16 +59,17 @@ class Manner:
     """Attaches anew where it has left, with its state."""
 
     @classmethod
-    def at_random(cls, rng: random.Random, samples: int) -> Manner:
+    def at_random(cls, rng: random.Random, samples: int, *, whole: bool) -> Manner:
         """Draw a manner; most are ordinary in most ways."""
         mode = rng.choice(["cow", "cow", "cow", "copy", "readonly"])
-        batch_size = rng.choice([1, 7, 7, 16, 32, 50, 100, 177])
+        batch_size = rng.choice([None, 1, 7, 7, 16, 32, 50, 100, 177])
         epoch_secs = rng.choice([0, 0, 0, 0.1, 0.5, 1.5])
         return cls(
-            batch_size=batch_size,
+            batch_size=None if whole else batch_size,
+            drop_last=rng.random() < 0.2,
             mode=mode,
             join=rng.choice(["auto", "auto", "auto", "now"]),
-            slow_secs=epoch_secs * batch_size / samples,
+            slow_secs=epoch_secs * (batch_size or 10) / samples,
             keep=rng.choice([0, 0, 0, 1, 3, 12]),
             write=mode != "readonly" and rng.random() < 0.25,
             leave_after=rng.choice([0, 0, 0, 1, 3, 10]),
@@ -84,6 +86,8 @@ class Actor:
     ) -> None:
         self.name = name
         self.timeout_secs = timeout_secs
+        self.unit = 1
+        """How many of our samples are one of the feed's: more, where batches travel whole."""
         self.policy = policy
         self.samples = samples
         self.stall_secs = stall_secs
@@ -111,13 +115,19 @@ class Actor:
         left = math.inf if epochs is None else epochs
         while left > 0 and not self.over.is_set():
             with closing(self._attach(manner)) as feed:
-                judge = Judge(self.policy, self.samples, manner.batch_size, join=manner.join)
+                judge = Judge(
+                    self.policy,
+                    self.samples,
+                    manner.batch_size,
+                    join=manner.join,
+                    drop_last=self._drops(manner),
+                )
                 anew = True
                 while left > 0 and not self.over.is_set():
                     judge.begin(anew=anew)
                     if state is not None:
                         feed.load_state_dict(state)
-                        judge.resume(judge_epoch(self.policy, state), state["sample"])
+                        judge.resume(*self._place(state))
                     left -= 1
                     anew = self._iterate(feed, judge, manner, kept)
                     # Only a place where something was taken is a place to go on.
@@ -135,6 +145,7 @@ class Actor:
         return feedline.attach(
             self.name,
             batch_size=manner.batch_size,
+            drop_last=self._drops(manner),
             mode=mode,
             join=join,
             timeout_secs=self.timeout_secs,
@@ -160,7 +171,7 @@ class Actor:
             # Where nobody waits for it, nobody cuts it off.
             if number == 1 and self._was_away() and self.policy not in ("skip", "replay"):
                 judge.excuse()
-            skipped = feed.stats().get("skipped", 0)
+            skipped = feed.stats()["skipped"] * self.unit
             if batch is None:
                 judge.end(skipped=skipped)
                 self.epochs += 1
@@ -169,7 +180,7 @@ class Actor:
                 raise Wrong(f"bytes that were not the loader's, at {keys_of(batch)[0]}")
             judge.batch(keys_of(batch), skipped=skipped)
             state = feed.state_dict()
-            if (judge_epoch(self.policy, state), state["sample"]) != (judge.epoch, judge.index):
+            if self._place(state) != (judge.epoch, judge.index):
                 raise Wrong(f"{state} after sample {judge.index} of epoch {judge.epoch}")
             self.batches += 1
             if self.batches == 1:
@@ -180,6 +191,15 @@ class Actor:
             if number == manner.leave_after or self.over.is_set():
                 return True
         raise AssertionError("unreachable")
+
+    def _drops(self, manner: Manner) -> bool:
+        # What was dropped can't be told from what was skipped.
+        return manner.drop_last and self.policy != "skip"
+
+    def _place(self, state: dict[str, Any]) -> tuple[int, int]:
+        """Give where the next key stands: a replay counts its rounds, of the same samples."""
+        epoch = 0 if self.policy == "replay" else state["epoch"]
+        return epoch, min(state["sample"] * self.unit, self.samples)
 
     def _may_be_gone(self, judge: Judge) -> bool:
         """Whether nobody had to wait: it comes with a state, or was away during a restart."""
@@ -220,11 +240,6 @@ class Actor:
             kept.append((batch, batch[0].copy(), batch[1].copy()))
         if manner.slow_secs:
             time.sleep(manner.slow_secs)
-
-
-def judge_epoch(policy: Policy, state: dict[str, Any]) -> int:
-    """Give the epoch that a state's keys have: a replay counts its rounds, of the same samples."""
-    return 0 if policy == "replay" else int(state["epoch"])
 
 
 def _look_again(entry: tuple[Any, Any, Any]) -> None:
@@ -272,13 +287,15 @@ def wander(
     samples: int,
     policy: Policy,
     stall_secs: float,
+    unit: int = 1,
     name: str = "train",
 ) -> None:
     """Read in one manner after another, as the seed says, until told to end."""
     rng = random.Random(seed)
     actor = _prepare(name, policy, samples, stall_secs, 30.0)
+    actor.unit = unit
     while not actor.over.is_set():
-        manner = Manner.at_random(rng, samples)
+        manner = Manner.at_random(rng, samples, whole=unit > 1)
         say("manner", **{field.name: getattr(manner, field.name) for field in fields(manner)})
         actor.follow(manner, rng.randint(1, 5))
     _finish(actor)

@@ -27,12 +27,21 @@ class Judge:
     """Follows one consumer of a feed whose epochs have `samples` samples."""
 
     def __init__(
-        self, policy: Policy, samples: int, batch_size: int, *, join: str = "auto"
+        self,
+        policy: Policy,
+        samples: int,
+        batch_size: int | None,
+        *,
+        join: str = "auto",
+        drop_last: bool = False,
+        source_batch: int = 10,
     ) -> None:
         self.policy = policy
         self.samples = samples
         self.batch_size = batch_size
         self.join = join
+        self.drop_last = drop_last
+        self.source_batch = source_batch
         self.epoch = -1
         """The epoch that was last seen."""
         self.finished = -1
@@ -75,8 +84,9 @@ class Judge:
         end = last % EPOCH + 1
         if end > self.samples or last // EPOCH != epoch:
             raise Wrong(f"a batch across an epoch's end: {first} to {last}")
-        if len(keys) != self.batch_size and end != self.samples:
-            raise Wrong(f"a batch of {len(keys)} instead of {self.batch_size} at {first}")
+        size = self.batch_size or self.source_batch - index % self.source_batch
+        if len(keys) != size and (end != self.samples or len(keys) > size or self.drop_last):
+            raise Wrong(f"a batch of {len(keys)} instead of {size} at {first}")
         jumped = self._jump(skipped)
         if self.index is None:
             self._enter(epoch, index, jumped)
@@ -94,7 +104,8 @@ class Judge:
         if self.index is not None:
             missing = self.samples - self.index - jumped
             # Who is many epochs behind can't know where this one ended: the rest counts later.
-            if missing < 0 or (missing and self.policy != "skip"):
+            dropped = self.drop_last and missing < (self.batch_size or self.source_batch)
+            if missing < 0 or (missing and self.policy != "skip" and not dropped):
                 raise Wrong(f"epoch {self.epoch} ended at {self.index} of {self.samples}")
             self.owed = missing
         elif self.policy != "skip" and self.join == "auto":

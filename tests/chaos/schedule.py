@@ -20,7 +20,8 @@ from chaos import actor
 from chaos.judge import Policy
 from processes import Child, Report, eventually, processes_with
 
-SAMPLES = 600
+# The last of its batches of ten is smaller.
+SAMPLES = 605
 CONSUMERS = 8
 STALL_SECS = 1.0
 # Without a batch for so long, and nobody stopped it: it hangs.
@@ -60,7 +61,10 @@ def server_options(rng: random.Random, policy: Policy, scratch: Path) -> dict[st
         "wait_for": rng.choice([1, 3]),
         "stall_timeout_secs": STALL_SECS,
         "loader_options": {"width": rng.choice([37, 1000])},
+        "whole_batches": rng.random() < 0.2,
     }
+    if options["whole_batches"]:
+        options["ring"] //= 10
     if policy == "replay":
         options["replay"] = True
     elif policy == "restart":
@@ -69,7 +73,7 @@ def server_options(rng: random.Random, policy: Policy, scratch: Path) -> dict[st
         options["lag"] = policy
     if policy in ("block", "history", "restart"):
         options["history"] = rng.choice([0.0, 0.02, 0.5, 1.0])
-    if policy != "block" and rng.random() < 0.5:
+    if rng.random() < 0.3:
         options["history_dir"] = str(scratch)
     return options
 
@@ -115,7 +119,9 @@ class Round:
 
     def run(self) -> str:
         """Run it; a line that says what happened, or `Failed`."""
+        folder = os.environ["FEEDLINE_DIR"]
         shared_before = set(os.listdir("/dev/shm"))
+        processes_before = set(processes_with(folder))
         try:
             self._play()
         except AssertionError as error:
@@ -125,9 +131,8 @@ class Round:
                 if child.running:
                     child.kill()
                 child.finish()
-        folder = os.environ["FEEDLINE_DIR"]
         left = [*os.listdir(folder), *(set(os.listdir("/dev/shm")) - shared_before)]
-        left += [f"pid {pid}" for pid in processes_with(folder)]
+        left += [f"pid {pid}" for pid in set(processes_with(folder)) - processes_before]
         if left:
             raise Failed(f"left behind: {left}\n{self._told()}")
         counted = ", ".join(f"{count} {what}" for what, count in sorted(self.counts.items()))
@@ -180,6 +185,7 @@ class Round:
             samples=SAMPLES,
             policy=self.policy,
             stall_secs=STALL_SECS,
+            unit=10 if self.options["whole_batches"] else 1,
         )
         self.counts["consumers"] += 1
         return Slot(child, time.monotonic(), born)

@@ -91,6 +91,32 @@ def test_it_notices(what: str) -> None:
         take(following, steps[-1], skipped)
 
 
+def test_a_dropped_tail_is_no_loss() -> None:
+    following = Judge("block", 10, 4, drop_last=True)
+    following.begin(anew=True)
+    following.batch(keys(3, 0, 4))
+    following.batch(keys(3, 4, 8))
+    following.end()
+    following.begin(anew=False)
+    following.batch(keys(4, 0, 4))
+    with pytest.raises(Wrong):
+        following.end()
+    with pytest.raises(Wrong):
+        following.batch(keys(4, 4, 7))
+
+
+def test_the_loaders_own_batches() -> None:
+    following = Judge("block", 10, None, source_batch=4, join="now")
+    following.begin(anew=True)
+    following.batch(keys(3, 2, 4))
+    following.batch(keys(3, 4, 8))
+    following.batch(keys(3, 8, 10))
+    following.end()
+    following.begin(anew=False)
+    with pytest.raises(Wrong):
+        following.batch(keys(4, 0, 3))
+
+
 def test_who_comes_anew_begins_with_an_epoch_and_never_goes_back() -> None:
     for wrong in (keys(4, 4, 8), keys(3, 0, 4), keys(2, 0, 4)):
         following = judge()
