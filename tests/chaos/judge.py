@@ -107,7 +107,7 @@ class Judge:
             dropped = self.drop_last and missing < (self.batch_size or self.source_batch)
             if missing < 0 or (missing and self.policy != "skip" and not dropped):
                 raise Wrong(f"epoch {self.epoch} ended at {self.index} of {self.samples}")
-            self.owed = missing
+            self.owed = 0 if dropped else missing
         elif self.policy != "skip" and self.join == "auto":
             raise Wrong(f"an empty epoch after epoch {self.epoch}")
         else:
