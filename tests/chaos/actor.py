@@ -193,8 +193,8 @@ class Actor:
         raise AssertionError("unreachable")
 
     def _drops(self, manner: Manner) -> bool:
-        # What was dropped can't be told from what was skipped.
-        return manner.drop_last and self.policy != "skip"
+        # What was dropped can't be told from what was skipped; and what travels whole has no tail.
+        return manner.drop_last and self.policy != "skip" and self.unit == 1
 
     def _place(self, state: dict[str, Any]) -> tuple[int, int]:
         """Give where the next key stands: a replay counts its rounds, of the same samples."""
