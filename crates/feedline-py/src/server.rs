@@ -317,11 +317,11 @@ impl Source for PySource {
         self.mark.is_some()
     }
 
-    fn mark(&mut self, head: Mark, needed: Option<Mark>) -> Result<(), Failure> {
+    fn mark(&mut self, head: Mark, oldest: Mark, needed: Option<Mark>) -> Result<(), Failure> {
         Python::attach(|py| {
             let Some(mark) = &self.mark else { return Ok(()) };
             let plain = |Mark { epoch, index }| (epoch, index);
-            match mark.bind(py).call1((plain(head), needed.map(plain))) {
+            match mark.bind(py).call1((plain(head), plain(oldest), needed.map(plain))) {
                 Ok(_) => Ok(()),
                 Err(error) => Err(self.fail(py, error)),
             }

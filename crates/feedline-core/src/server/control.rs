@@ -180,7 +180,7 @@ impl Control {
         let State { log, members, .. } = &mut *state;
         if members.remove(id, log).is_some() {
             log.leave(id);
-            self.shared.head.set_joined(members.joined() as u32);
+            self.shared.tell_joined(&state);
             self.shared.producer_bell.ring();
         }
     }
@@ -260,7 +260,7 @@ impl Control {
         member.join_number = number;
         member.batch_size = batch_size;
         member.news = None;
-        self.shared.head.set_joined(members.joined() as u32);
+        self.shared.tell_joined(&state);
         fault::point("server:join_registered");
         self.shared.producer_bell.ring();
         Ok(())
@@ -276,7 +276,7 @@ impl Control {
             member.at_gate = false;
             member.idle_since = Since::now();
         }
-        self.shared.head.set_joined(state.members.joined() as u32);
+        self.shared.tell_joined(&state);
         self.shared.producer_bell.ring();
     }
 

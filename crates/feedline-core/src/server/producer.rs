@@ -204,15 +204,15 @@ impl Producer<'_> {
 
     /// Tells the source how far it has come, and what of it is still needed.
     fn mark(&mut self, source: &mut dyn Source) -> Result<(), Halt> {
-        let (head, needed) = {
+        let (head, oldest, needed) = {
             let mut state = self.shared.lock();
             state.refresh();
             let log = &state.log;
-            (log.locate(log.head()), log.floor().and_then(|floor| log.locate(floor)))
+            (log.locate(log.head()), log.locate(log.oldest()), log.needed())
         };
         let mark = |(epoch, index)| Mark { epoch, index };
         if let Some(head) = head {
-            source.mark(mark(head), needed.map(mark))?;
+            source.mark(mark(head), mark(oldest.unwrap_or(head)), needed.map(mark))?;
         }
         Ok(())
     }
