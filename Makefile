@@ -23,13 +23,16 @@ VENV_STAMP := $(VENV)/.stamp-tools
 EXTENSION_STAMP := $(VENV)/.stamp-extension
 RUST_SOURCES := Cargo.toml $(wildcard Cargo.lock) pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
 PYTHON_DIRS := $(wildcard python tests benchmarks examples)
+# The package again, with the extension that has fault points: tests/chaos has its children import it.
+FAULTS := $(TARGET_DIR)/faults
+FAULTS_STAMP := $(FAULTS)/.stamp
 RUST_EXAMPLES := $(wildcard crates/*/examples/*.rs)
 
 # Runs a command with a folder of its own for temporary files and sockets, and removes the folder whatever happens.
 in_scratch = scratch=$$(mktemp -d /tmp/feedline.XXXXXX); trap 'rm -rf "$$scratch"' EXIT; \
 	TMPDIR="$$scratch" FEEDLINE_DIR="$$scratch/feeds"
 
-.PHONY: help setup demo test check bench fuzz fuzz-corpus clean
+.PHONY: help setup demo test check bench chaos faults fuzz fuzz-corpus clean
 .PHONY: lint-rust lint-python types licences test-rust test-loom test-fuzz test-rust-examples test-python
 
 help: ## list the targets
@@ -50,6 +53,10 @@ fuzz: setup ## throw mutated bytes at every parser, SECS (60) for each; the seed
 
 bench: setup ## Feedline beside its peers; a table here, a JSON file under benchmarks/runs/
 	@$(PY) -m benchmarks $(ARGS)
+
+chaos: setup ## a random schedule of faults: SECS=600 SEED=... POLICY=block|history|skip|replay|restart
+	@$(in_scratch) PYTHONPATH=tests $(PY) -m chaos --secs $(or $(SECS),60) \
+		$(if $(SEED),--seed $(SEED)) $(if $(POLICY),--policy $(POLICY)) $(if $(CONSUMERS),--consumers $(CONSUMERS))
 
 clean: ## remove everything that make has made, .venv included
 	rm -rf $(VENV) .venv-peers target build dist .mypy_cache .pytest_cache .ruff_cache python/feedline/*.so
@@ -75,6 +82,17 @@ $(EXTENSION_STAMP): $(VENV_STAMP) $(RUST_SOURCES)
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --quiet
 	@touch $@
 
+faults: $(FAULTS_STAMP)
+
+# With the profile of the Rust tests, whose dependencies it shares.
+$(FAULTS_STAMP): $(VENV_STAMP) $(RUST_SOURCES) $(wildcard python/feedline/*.py)
+	@echo "building the extension with fault points"
+	@cargo build --quiet -p feedline-py --features faults,extension-module
+	@rm -rf $(FAULTS) && mkdir -p $(FAULTS)/feedline
+	@ln -s $(CURDIR)/python/feedline/* $(FAULTS)/feedline/
+	@cp --remove-destination $(TARGET_DIR)/debug/lib_core.so $(FAULTS)/feedline/_core.abi3.so
+	@touch $@
+
 # Cargo's own look-up finds plug-ins on the PATH and in its home; only what is missing gets built, and without
 # optimisation: they have seconds of work to do here, and their release profiles take minutes to build.
 cargo_plugin = cargo $(1) --version >/dev/null 2>&1 || { \
@@ -86,6 +104,7 @@ cargo_plugin = cargo $(1) --version >/dev/null 2>&1 || { \
 lint-rust: setup
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --features feedline-core/fuzzing --quiet -- -D warnings
+	cargo clippy -p feedline-ring --features faults --quiet -- -D warnings
 
 lint-python: setup
 	$(PY) -m ruff check $(PYTHON_DIRS)
@@ -131,5 +150,5 @@ test-rust-examples: setup
 		( $(in_scratch) timeout 60 cargo run --quiet -p "$$crate" --example "$$name" ); \
 	done
 
-test-python: setup
+test-python: setup faults
 	@$(in_scratch) $(PY) -m pytest $(ARGS)

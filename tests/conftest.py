@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +73,21 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def start(folder: Path) -> Iterator[Start]:
     """Start a process: `start(function, **keywords)` runs a top-level function of a test module.
 
+    With `fault="point:count:action"` it runs on the build that has fault points; with a `prefix`
+    another command starts it.
+
     A child ends when its function does; one that listens (`hear`) is asked to end by a closed pipe.
     """
     children: list[Child] = []
 
-    def start_child(function: Callable[..., None], **keywords: Any) -> Child:
-        child = Child(function, keywords)
+    def start_child(
+        function: Callable[..., None],
+        *,
+        fault: str | None = None,
+        prefix: Sequence[str] = (),
+        **keywords: Any,
+    ) -> Child:
+        child = Child(function, keywords, fault=fault, prefix=prefix)
         children.append(child)
         return child
 

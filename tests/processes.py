@@ -12,11 +12,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).parent
+FAULTS = Path(os.environ.get("CARGO_TARGET_DIR", TESTS.parent / "target")).absolute() / "faults"
 PATIENCE_SECS = 30.0
 
 Report = dict[str, Any]
@@ -25,15 +26,23 @@ Report = dict[str, Any]
 class Child:
     """A Python process that runs one top-level function of a test module."""
 
-    def __init__(self, function: Callable[..., None], keywords: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        function: Callable[..., None],
+        keywords: dict[str, Any],
+        *,
+        fault: str | None = None,
+        prefix: Sequence[str] = (),
+    ) -> None:
         self.role = f"{function.__module__}:{function.__name__}"
         self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by finish()
         self._popen = subprocess.Popen(
-            [sys.executable, str(TESTS / "child.py"), self.role, json.dumps(keywords)],
+            [*prefix, sys.executable, str(TESTS / "child.py"), self.role, json.dumps(keywords)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             text=True,
+            env=_environment(fault),
         )
         self._reports: queue.SimpleQueue[Report | None] = queue.SimpleQueue()
         # A reader of its own: a child that says much must not block on a full pipe.
@@ -77,6 +86,15 @@ class Child:
         for part in parts:
             assert part in report["message"], report["message"]
         return report
+
+    def said(self) -> list[Report]:
+        """Give the reports that are there, without waiting for any."""
+        reports = []
+        with contextlib.suppress(queue.Empty):
+            while (report := self._reports.get_nowait()) is not None:
+                reports.append(report)
+            self._reports.put(None)
+        return reports
 
     def tell(self, word: str) -> None:
         assert self._popen.stdin is not None
@@ -125,6 +143,16 @@ class Child:
             return f"{self.role} had to be killed\n{self.stderr}"
         finally:
             self._stderr.close()
+
+
+def _environment(fault: str | None) -> dict[str, str] | None:
+    """Give the environment of a child that has a fault: it runs on the build with fault points."""
+    if fault is None:
+        return None
+    if not (FAULTS / "feedline").exists():
+        raise AssertionError(f"no extension with fault points in {FAULTS}: `make faults` builds it")
+    path = os.pathsep.join([str(FAULTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path, "FEEDLINE_FAULT": fault}
 
 
 def eventually(condition: Callable[[], bool], *, within_secs: float = PATIENCE_SECS) -> None:

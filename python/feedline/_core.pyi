@@ -83,7 +83,7 @@ class ServerCore:
         self,
         loader: Any,
         begin: Callable[[int], None],
-        mark: Callable[[tuple[int, int], tuple[int, int] | None], None] | None,
+        mark: Callable[[tuple[int, int], tuple[int, int], tuple[int, int] | None], None] | None,
         *,
         samples: int | None,
         batches: int | None,

@@ -230,9 +230,9 @@ class Server:
         mark = None
         if state is not None:
 
-            def mark(head: Place, needed: Place | None) -> None:
+            def mark(head: Place, oldest: Place, needed: Place | None) -> None:
                 state.samples = core.samples_per_epoch
-                state.mark(head, needed)
+                state.mark(head, oldest, needed)
 
         core.run(self._loader, begin, mark, **length._asdict(), allow_pickle=self._allow_pickle)
         if state is not None:

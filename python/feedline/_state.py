@@ -6,7 +6,6 @@ import contextlib
 import os
 import pickle
 import time
-from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,8 @@ Place = tuple[int, int]
 # Asking the loader may cost this share of the time.
 _SHARE = 0.02
 _WRITE_EVERY_SECS = 0.1
+# Beyond this every other one goes: a restart then begins a little earlier.
+_MOST_STATES = 64
 
 
 class StateFile:
@@ -36,7 +37,8 @@ class StateFile:
             raise FeedValueError(f'state_file="{path}": {self._path.parent} is not a folder')
         self._loader = loader
         self._name = name
-        self._states: deque[tuple[Place, Any]] = deque()
+        self._states: list[tuple[Place, Any]] = []
+        self._needed: Place = (0, 0)
         self._written: Place | None = None
         self._ask_at = self._write_at = 0.0
         self.samples: int | None = None
@@ -62,7 +64,7 @@ class StateFile:
             )
         self._loader.load_state_dict(state)
         self._states.append((place, state))
-        self._written = place
+        self._needed = self._written = place
         return place
 
     def _check_owner(self) -> None:
@@ -70,24 +72,31 @@ class StateFile:
         if owner not in (os.geteuid(), 0):
             raise PermissionError(f"it belongs to user {owner}, whose code it could run")
 
-    def mark(self, head: Place, needed: Place | None) -> None:
-        """Note the loader's state at the head; keep the one that a restart would need."""
+    def mark(self, head: Place, oldest: Place, needed: Place | None) -> None:
+        """Note the loader's state at the head; keep the one that a restart would need.
+
+        A late joiner may need an older one than anybody did before: those are kept for as long as
+        the feed keeps their samples.
+        """
         now = time.monotonic()
         if now >= self._ask_at:
             self._states.append((head, self._loader.state_dict()))
             after = time.monotonic()
             self._ask_at = after + (after - now) / _SHARE
-        if needed is not None:
-            while len(self._states) > 1 and self._states[1][0] <= needed:
-                self._states.popleft()
-        if now >= self._write_at:
+        while len(self._states) > 1 and self._states[1][0] <= oldest:
+            del self._states[0]
+        if len(self._states) > _MOST_STATES:
+            del self._states[1:-1:2]
+        self._needed = self._needed if needed is None else needed
+        is_behind = self._written is not None and self._needed < self._written
+        if is_behind or now >= self._write_at:
             self._write()
-            self._write_at = time.monotonic() + _WRITE_EVERY_SECS
 
     def _write(self) -> None:
-        if not self._states or self._states[0][0] == self._written:
+        good = [entry for entry in self._states if entry[0] <= self._needed]
+        if not good or good[-1][0] == self._written:
             return
-        (epoch, sample), state = self._states[0]
+        (epoch, sample), state = good[-1]
         kept = {
             "feed": self._name,
             "epoch": epoch,
@@ -100,6 +109,7 @@ class StateFile:
         # A reader sees the old file or the new one, never half of it.
         beside.replace(self._path)
         self._written = (epoch, sample)
+        self._write_at = time.monotonic() + _WRITE_EVERY_SECS
 
     def close(self, *, is_done: bool) -> None:
         """At the feed's end: nothing to go on with if all epochs are done."""

@@ -131,6 +131,11 @@ impl RingInfo {
         Size { capacity, window, byte_lane, byte_window }
     }
 
+    /// Whether it only stands for a feed that has nothing in it yet.
+    pub(crate) fn is_placeholder(&self) -> bool {
+        matches!(self.schema, Schema::Whole { .. }) && self.generation == 0 && self.capacity == 1
+    }
+
     /// The next ring, of another size.
     pub(crate) fn resized(&self, size: Size) -> Self {
         let Size { capacity, window, byte_lane, byte_window } = size;

@@ -15,8 +15,8 @@ use feedline_core::schema::{ArrayKind, Schema};
 use feedline_core::source::Mark;
 use feedline_core::wire::JoinAt;
 use feedline_core::{Allow, Error};
-use feedline_ring::LeaseTable;
 use feedline_ring::fork::Origin;
+use feedline_ring::{LeaseTable, fault};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -403,6 +403,7 @@ impl Batches {
         let Some((batch, rebuilder)) = taken.map_err(|error| to_python(py, &error))? else { return Ok(None) };
         let mut rebuilder = rebuilder.unwrap_or_else(|| Rebuilder::new(feed.format, feed.allow_pickle));
         let rebuilt = rebuilder.batch(py, &batch);
+        fault::point("consumer:handed_out");
         // Nobody waits while holding this lock and the GIL: the wait above is without the GIL.
         if let Ok(mut inner) = self.inner.try_lock() {
             inner.rebuilder = Some(rebuilder);

@@ -334,11 +334,11 @@ impl Source for PySource {
         self.mark.is_some()
     }
 
-    fn mark(&mut self, head: Mark, needed: Option<Mark>) -> Result<(), Failure> {
+    fn mark(&mut self, head: Mark, oldest: Mark, needed: Option<Mark>) -> Result<(), Failure> {
         Python::attach(|py| {
             let Some(mark) = &self.mark else { return Ok(()) };
             let plain = |Mark { epoch, index }| (epoch, index);
-            let places = (plain(head), needed.map(plain)).into_pyobject(py);
+            let places = (plain(head), plain(oldest), needed.map(plain)).into_pyobject(py);
             match places.and_then(|places| hang::call(mark.bind(py), &places)) {
                 Ok(_) => Ok(()),
                 Err(error) => Err(self.fail(py, error)),

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::fork::{Origin, Table, register, tables};
 use crate::positions::Leases;
 use crate::signal::UNKNOWN;
-use crate::{Access, CursorHandle, Doorbell, HeadReader, Mapping, Window};
+use crate::{Access, CursorHandle, Doorbell, HeadReader, Mapping, Window, fault};
 
 /// A lane, a position on it, and a length in bytes.
 type Range = (usize, u128, usize);
@@ -81,6 +81,7 @@ impl LeaseTable {
         self.page.cursor.store(end, Ordering::Relaxed);
         self.page.leases.store(state.leases.len() as u32, Ordering::Relaxed);
         drop(state);
+        fault::point("consumer:leased");
         let lease = Arc::new(Lease { table: Arc::clone(self), id, mapping: Arc::clone(mapping) });
         let writable = mapping.access() == Access::Private;
         let window = |&(lane, position, len_bytes): &Range| {
@@ -142,9 +143,11 @@ impl LeaseTable {
         let Some((id, held)) = self.lock().leases.oldest().map(|(id, _, held)| (id, held.clone())) else {
             return false;
         };
+        fault::point("consumer:keeping");
         if !held.make_private() {
             return false;
         }
+        fault::point("consumer:kept");
         self.kept.fetch_add(1, Ordering::Relaxed);
         self.release(id);
         true
@@ -175,6 +178,7 @@ impl LeaseTable {
 
     fn report(&self, state: &State) {
         if self.page.release(&self.head, state.epoch, state.leases.floor(state.cursor)) {
+            fault::point("consumer:released");
             self.bell.ring();
         }
     }

@@ -24,6 +24,8 @@ mod doorbell;
 #[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
+pub mod fault;
+#[cfg(not(loom))]
 pub mod fork;
 #[cfg(not(loom))]
 mod layout;

@@ -502,6 +502,18 @@ impl Log {
         self.cursors.values().map(|cursor| cursor.released.unwrap_or(self.head)).min()
     }
 
+    /// From where on somebody needs what there is: an epoch, and a sample of it. Who has taken an epoch's last sample and not
+    /// seen its end is still in that epoch.
+    pub fn needed(&self) -> Option<(u64, u64)> {
+        let place = |cursor: &Cursor| {
+            let Some(released) = cursor.released else { return self.locate(self.head) };
+            let index = cursor.epoch.checked_sub(self.first_epoch)? as usize;
+            let start = self.starts.get(index).copied().flatten();
+            Some((cursor.epoch, start.map_or(0, |start| released.saturating_sub(start))))
+        };
+        self.cursors.values().filter_map(place).min()
+    }
+
     /// The place of the one that is furthest ahead.
     pub fn fastest(&self) -> u64 {
         self.cursors.values().filter_map(|cursor| cursor.released).max().unwrap_or(self.head)

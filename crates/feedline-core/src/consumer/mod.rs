@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use feedline_ring::fork::Origin;
 use feedline_ring::signal::UNKNOWN;
-use feedline_ring::{HeadReader, LeaseTable, Waited};
+use feedline_ring::{HeadReader, LeaseTable, Waited, fault};
 
 use self::link::{Link, News};
 use self::patience::Patience;
@@ -156,6 +156,7 @@ impl Consumer {
             return Err(Error::BatchSize("a batch has at least one sample, not 0".into()));
         }
         let (link, welcome) = Link::open(&config.name, &config.allow, config.timeout, check)?;
+        fault::point("consumer:attached");
         let head = Arc::new(welcome.head);
         let table = LeaseTable::new(Arc::clone(&head), welcome.page, welcome.bell, 0, 0);
         let view = View::new(welcome.ring, welcome.memory, config.mode, &config.name)?;
@@ -291,12 +292,14 @@ impl Consumer {
             }
             match self.look()? {
                 Look::Batch(end) => {
+                    fault::point("consumer:seen");
                     // Overwritten meanwhile: look again.
                     let Some(received) = self.take(end)? else { continue };
                     return Ok(Some(received));
                 }
                 Look::EpochOver(end) => {
                     self.end_epoch(end);
+                    fault::point("consumer:epoch_over");
                     return Ok(None);
                 }
                 Look::Nothing => self.wait(slice, check)?,
@@ -344,7 +347,9 @@ impl Consumer {
             self.joining = false;
             // The next one to be read is another pass over the same epoch.
             self.epoch += u64::from(std::mem::take(&mut self.in_epoch) && self.view.replays());
+            fault::point("consumer:leaving");
             let _ = self.link.send(&Request::Leave);
+            fault::point("consumer:left");
         }
     }
 
@@ -357,6 +362,7 @@ impl Consumer {
             let (returning, slowest) = self.returning;
             self.link.send(&Request::Join { number: self.joins, batch_size, entry, returning, slowest })?;
             self.joining = true;
+            fault::point("consumer:join_sent");
         }
         let began = Instant::now();
         let mut told = false;
@@ -380,6 +386,7 @@ impl Consumer {
                     (self.cursor, self.start, self.had, self.lead) = (sample, start, had, 0);
                     self.table.enter(number, self.epoch, sample.unwrap_or(start));
                     self.report_wait();
+                    fault::point("consumer:joined");
                     return Ok(());
                 }
                 Some(News::Reply(Reply::Gone { number, until }, _)) if number == self.joins => {
@@ -485,6 +492,7 @@ impl Consumer {
         if self.view.mode() != was {
             self.report_mode();
         }
+        fault::point("consumer:cut");
         self.cursor = Some(end);
         self.in_epoch = true;
         self.pressure.handed_out(first + self.lead);
@@ -501,6 +509,7 @@ impl Consumer {
         if server_waits {
             self.table.bell().ring();
         }
+        fault::point("consumer:about_to_sleep");
         let over = self.head.state();
         let waited = match self.look() {
             Ok(Look::Nothing) if over == state::RUNNING => {
@@ -550,6 +559,7 @@ impl Consumer {
         match news {
             News::Reply(Reply::Ring(info), memory) => {
                 self.view.adopt(info, memory, name)?;
+                fault::point("consumer:ring_adopted");
                 // It may be the first real one, after an epoch of nothing.
                 self.check_batch_size()
             }

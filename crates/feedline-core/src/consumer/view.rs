@@ -107,6 +107,11 @@ impl View {
         self.info.generation
     }
 
+    /// Whether the feed has nothing in it yet.
+    pub fn is_placeholder(&self) -> bool {
+        self.info.is_placeholder()
+    }
+
     pub fn schema(&self) -> &Schema {
         &self.info.schema
     }
@@ -134,7 +139,7 @@ impl View {
     /// Refuses, where it was asked for, a batch size that can never be given.
     pub fn check_batch_size(&self, name: &str, batch_size: u64, epoch_samples: u64) -> Result<(), Error> {
         match &self.info.schema {
-            Schema::Whole { .. } if self.info.generation == 0 && self.info.capacity == 1 => Ok(()),
+            Schema::Whole { .. } if self.is_placeholder() => Ok(()),
             Schema::Whole { why } => Err(Error::BatchSize(format!(
                 "feed {name:?} cannot be cut into batches of {batch_size}: {why}\n  \
                  attach with batch_size=None for the loader's own batches, or have the loader yield only tensors of constant \

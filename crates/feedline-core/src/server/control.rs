@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use feedline_ring::log::Gone;
 use feedline_ring::peer::Peer;
-use feedline_ring::{CursorHandle, Doorbell};
+use feedline_ring::{CursorHandle, Doorbell, fault};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
@@ -185,7 +185,7 @@ impl Control {
         let State { log, members, .. } = &mut *state;
         if members.remove(id, log).is_some() {
             log.leave(id);
-            self.shared.head.set_joined(members.joined() as u32);
+            self.shared.tell_joined(&state);
             self.shared.producer_bell.ring();
         }
     }
@@ -271,7 +271,8 @@ impl Control {
         member.join_number = number;
         member.batch_size = batch_size;
         member.news = None;
-        self.shared.head.set_joined(members.joined() as u32);
+        self.shared.tell_joined(&state);
+        fault::point("server:join_registered");
         self.shared.producer_bell.ring();
         Ok(())
     }
@@ -280,12 +281,13 @@ impl Control {
         let mut state = self.shared.lock();
         state.refresh();
         state.log.leave(id);
+        fault::point("server:leave_registered");
         if let Some(member) = state.members.get_mut(id) {
             member.joined = false;
             member.at_gate = false;
             member.idle_since = Since::now();
         }
-        self.shared.head.set_joined(state.members.joined() as u32);
+        self.shared.tell_joined(&state);
         self.shared.producer_bell.ring();
     }
 
@@ -352,6 +354,7 @@ impl Control {
                 && link.bring(ring).is_ok()
             {
                 let _ = link.channel.send(&Reply::joined(member.join_number, place), vec![]);
+                fault::point("server:join_answered");
             }
         }
     }
@@ -393,6 +396,7 @@ impl Control {
             Phase::Ended => Reply::Ended,
             Phase::Broken(failure) => Reply::Failed(failure),
         };
+        fault::point("server:goodbye");
         for link in self.links.values_mut().filter(|link| link.stage != Stage::New) {
             let _ = link.channel.send(&farewell, vec![]);
         }
@@ -431,6 +435,7 @@ fn welcome(shared: &Shared, id: u64, link: &mut Link, ring: &shape::PublishedRin
     let own = |fd: rustix::fd::BorrowedFd<'_>| fd.try_clone_to_owned().map(Arc::new).map_err(|_| WireError::Closed);
     let fds = vec![own(shared.head.as_fd())?, Arc::clone(&ring.memory), own(page.as_fd())?, own(bell.as_fd())?];
     link.channel.send(&Reply::Welcome { ring: ring.info.clone() }, fds)?;
+    fault::point("server:welcomed");
     let member = Member {
         page,
         bell: Arc::new(bell),

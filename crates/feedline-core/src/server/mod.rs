@@ -249,6 +249,12 @@ impl Shared {
         }
     }
 
+    /// Lets consumers know how many they are: should this server die, the next one waits for that many.
+    fn tell_joined(&self, state: &State) {
+        let joined = u32::try_from(state.members.joined()).unwrap_or(u32::MAX);
+        self.head.set_joined(joined.max(state.returning.expected()));
+    }
+
     /// Ends the feed before its time; the first reason counts.
     fn break_off(&self, failure: Failure) {
         let mut state = self.lock();

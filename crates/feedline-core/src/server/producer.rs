@@ -7,8 +7,8 @@
 //!      └── end, or nobody needs the rest
 //! ```
 
-use feedline_ring::RingWriter;
 use feedline_ring::signal::{EpochLength, UNKNOWN};
+use feedline_ring::{RingWriter, fault};
 
 use super::room::Laggards;
 use super::{Phase, Shared, State, state};
@@ -102,6 +102,7 @@ impl Producer<'_> {
         while options.epochs.is_none_or(|epochs| complete < epochs) {
             self.wait_for_epoch()?;
             let (epoch, wanted) = self.begin_epoch(std::mem::take(&mut had));
+            fault::point("server:epoch_begun");
             if wanted {
                 // Who comes back with an epoch's number has had those before it.
                 complete = complete.max(epoch);
@@ -118,6 +119,7 @@ impl Producer<'_> {
                 break;
             }
             self.end_epoch(epoch, length)?;
+            fault::point("server:epoch_ended");
             next = epoch + 1;
             // An epoch that everybody left in the middle was nobody's.
             complete += u64::from(length.is_some());
@@ -205,16 +207,16 @@ impl Producer<'_> {
 
     /// Tells the source how far it has come, and what of it is still needed.
     fn mark(&mut self, source: &mut dyn Source) -> Result<(), Halt> {
-        let (head, needed) = {
+        let (head, oldest, needed) = {
             let mut state = self.shared.lock();
             state.refresh();
             let log = &state.log;
-            (log.locate(log.head()), log.floor().and_then(|floor| log.locate(floor)))
+            (log.locate(log.head()), log.locate(log.oldest()), log.needed())
         };
         let mark = |(epoch, index)| Mark { epoch, index };
         if let Some(head) = head {
             let _inside = self.shared.watch.enter();
-            source.mark(mark(head), needed.map(mark))?;
+            source.mark(mark(head), mark(oldest.unwrap_or(head)), needed.map(mark))?;
         }
         Ok(())
     }
@@ -222,9 +224,11 @@ impl Producer<'_> {
     fn next(&mut self, source: &mut dyn Source) -> Result<Option<u64>, Halt> {
         halted(&mut self.shared.lock())?;
         self.grow_for_consumers()?;
+        fault::point("server:before_next");
         let inside = self.shared.watch.enter();
         let Some(batch) = source.next()? else { return Ok(None) };
         drop(inside);
+        fault::point("server:after_next");
         let mismatch = |Mismatch(message)| Failure {
             kind: FailureKind::Schema,
             message: format!(
@@ -250,6 +254,7 @@ impl Producer<'_> {
     fn append_cut(&mut self, batch: &Batch<'_>, samples: u64) -> Result<(), Halt> {
         self.grow_for_source(samples, 0)?;
         self.claim(samples, 0)?;
+        fault::point("server:claimed");
         let shared = self.shared;
         let first = u128::from(shared.lock().log.head());
         let ring = self.ring_mut();
@@ -260,10 +265,12 @@ impl Producer<'_> {
             let Leaf::Array(array) = leaf else { continue };
             let stride = u128::from(ring.strides[index + 1]);
             if stride > 0 {
+                fault::point("server:copying");
                 ring.writer.write(index + 1, first * stride, array.data);
                 bytes += array.data.len() as u64;
             }
         }
+        fault::point("server:copied");
         self.publish(bytes);
         Ok(())
     }
@@ -291,7 +298,9 @@ impl Producer<'_> {
         state.bytes += bytes;
         self.shared.head.publish(state.log.head());
         self.shared.head.set_slowest(state.log.slowest_epoch());
+        fault::point("server:published");
         self.shared.announce(&state);
+        fault::point("server:announced");
     }
 
     fn end_epoch(&mut self, epoch: u64, length: Option<EpochLength>) -> Result<(), Halt> {

@@ -6,9 +6,9 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use feedline_ring::RingWriter;
 use feedline_ring::log::Size;
 use feedline_ring::signal::{EpochLength, UNKNOWN};
+use feedline_ring::{RingWriter, fault};
 
 use super::producer::{Halt, Producer, Ring};
 use super::shape::{History, PublishedRing, allocate, first_ring, ring_info, strides, with_history};
@@ -115,6 +115,7 @@ impl Producer<'_> {
     pub fn install(&mut self, prepared: Prepared, also: impl FnOnce(&mut State)) {
         let Prepared { writer, info, memory } = prepared;
         let len_bytes = writer.layout().len_bytes();
+        fault::point("server:ring_prepared");
         let published = PublishedRing { info: info.clone(), memory, len_bytes };
         {
             let mut state = self.shared.lock();
@@ -131,6 +132,7 @@ impl Producer<'_> {
             self.shared.head.set_generation(info.generation);
             self.shared.announce(&state);
         }
+        fault::point("server:ring_installed");
         self.shared.control_bell.ring();
         self.is_short_of_memory = false;
         self.ring = Some(Ring { writer, strides: strides(&info.schema), info });

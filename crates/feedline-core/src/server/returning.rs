@@ -49,6 +49,11 @@ impl Returning {
         }
     }
 
+    /// How many are here or on their way, while some are.
+    pub fn expected(&self) -> u32 {
+        if self.is_waiting() { self.expected } else { 0 }
+    }
+
     /// Whether some are still on their way.
     pub fn is_waiting(&self) -> bool {
         self.since.is_some() && !self.is_over

@@ -218,7 +218,7 @@ impl Producer<'_> {
             Some(prepared) => self.install(prepared, cut),
             None => cut(&mut self.shared.lock()),
         }
-        self.shared.head.set_joined(self.shared.lock().members.joined() as u32);
+        self.shared.tell_joined(&self.shared.lock());
         self.shared.control_bell.ring();
         let name = &self.shared.name;
         for (pid, rests) in &gone {

@@ -1,0 +1,62 @@
+"""A consumer that dies or stops at any step of a batch's life: the others don't notice."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from chaos.conftest import Note
+from chaos.points import CONSUMER
+from chaos.stage import Stage, await_death, await_stop, longest_pause, read_on
+from conftest import Start
+
+STALL_SECS = 0.4
+
+
+def fault(point: str, action: str) -> str:
+    return f"consumer:{point}:{CONSUMER[point][0]}:{action}"
+
+
+@pytest.mark.parametrize("point", CONSUMER)
+def test_killed(point: str, start: Start, note: Note) -> None:
+    stage = Stage(start)
+    victim = stage.consumer(fault=fault(point, "kill"), **CONSUMER[point][1])
+    died_at = await_death(victim)
+    stage.go_on()
+    pauses = [longest_pause(report, died_at) for report in stage.end()]
+    note(f"consumer killed at {point}: the others' longest pause", max(pauses))
+
+
+@pytest.mark.parametrize("point", CONSUMER)
+def test_stopped_for_a_moment(point: str, start: Start) -> None:
+    """Shorter than the stall time: nothing is lost, for anybody."""
+    stage = Stage(start)
+    victim = stage.consumer(fault=fault(point, "stop"), **CONSUMER[point][1])
+    await_stop(victim)
+    # Long enough for the ring to fill and everyone to wait.
+    time.sleep(0.3)
+    victim.signal(signal.SIGCONT)
+    stage.go_on()
+    if "leave_after" not in CONSUMER[point][1]:
+        read_on(victim, 2)
+    *_, last = stage.end(victim)
+    assert last["stalled"] == 0
+
+
+@pytest.mark.parametrize("point", CONSUMER)
+def test_stopped_for_longer_than_the_stall_time(point: str, start: Start, note: Note) -> None:
+    """The others go on without it; it goes on where it was, or is told and joins anew."""
+    stage = Stage(start, stall_secs=STALL_SECS)
+    victim = stage.consumer(fault=fault(point, "stop"), **CONSUMER[point][1])
+    stopped_at = await_stop(victim)
+    stage.go_on(epochs=5)
+    victim.signal(signal.SIGCONT)
+    if "leave_after" not in CONSUMER[point][1]:
+        read_on(victim, 2)
+    *others, last = stage.end(victim)
+    assert last["stalled"] <= 1
+    assert all(report["stalled"] == 0 for report in others)
+    pauses = [longest_pause(report, stopped_at) for report in others]
+    note(f"consumer stopped at {point}, stall time {STALL_SECS} s: longest pause", max(pauses))

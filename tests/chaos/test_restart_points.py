@@ -1,0 +1,51 @@
+"""A server that dies at any step of a batch's life and comes back: consumers ride over it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import roles
+from chaos import actor
+from chaos.conftest import Note
+from chaos.points import RING, SAMPLES, SERVER
+from chaos.stage import await_death, await_report, longest_pause, read_on
+from conftest import Start
+
+BATCHES = SAMPLES // 10
+POINTS = {
+    **{point: count for point, (count, _) in SERVER.items() if point != "leave_registered"},
+    # The call that finds nothing more in the first epoch, and the one before it.
+    "before_next": BATCHES + 1,
+    "announced": BATCHES,
+}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_and_started_again(point: str, start: Start, tmp_path: Path, note: Note) -> None:
+    options: dict[str, Any] = {
+        "loader": "Resumable",
+        "loader_args": [SAMPLES, 10],
+        "state_file": str(tmp_path / "state"),
+        "ring": RING,
+        "wait_for": 2,
+    }
+    server = start(roles.serve, fault=f"server:{point}:{POINTS[point]}:kill", **options)
+    server.expect("ready")
+    manners = [{"batch_size": 16}, {"batch_size": 7, "slow_secs": 0.001, **SERVER[point][1]}]
+    consumers = [
+        start(actor.follow, samples=SAMPLES, policy="restart", **manner) for manner in manners
+    ]
+    died_at = await_death(server)
+    server = start(roles.serve, **options)
+    server.expect("ready")
+    for consumer in consumers:
+        read_on(consumer, 2)
+    for consumer in consumers:
+        consumer.tell("end")
+    pauses = [longest_pause(await_report(consumer, "done"), died_at) for consumer in consumers]
+    note(f"server killed at {point} and started again: longest pause", max(pauses))
+    server.tell("stop")
+    server.expect("done")
