@@ -229,6 +229,11 @@ class Server:
         state = self._state
         mark = None
         if state is not None:
+            tell_epoch = begin
+
+            def begin(epoch: int) -> None:
+                tell_epoch(epoch)
+                state.begin(epoch)
 
             def mark(head: Place, oldest: Place, needed: Place | None) -> None:
                 state.samples = core.samples_per_epoch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
 import time
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from feedline._errors import FeedValueError
+
+_log = logging.getLogger("feedline")
 
 Place = tuple[int, int]
 """An epoch, and how many of its samples came before."""
@@ -40,6 +43,8 @@ class StateFile:
         self._states: list[tuple[Place, Any]] = []
         self._needed: Place = (0, 0)
         self._written: Place | None = None
+        self._begun: dict[int, Any] = {}
+        self._is_stale = False
         self._ask_at = self._write_at = 0.0
         self.samples: int | None = None
         """Of an epoch, where the loader can't tell and an earlier server had counted them."""
@@ -64,8 +69,15 @@ class StateFile:
             )
         self._loader.load_state_dict(state)
         self._states.append((place, state))
+        self._begun = kept["begun"]
         self._needed = self._written = place
         return place
+
+    def begin(self, epoch: int) -> None:
+        """Before an epoch begins: if an earlier server had begun it, it must be the same again."""
+        state = self._begun.pop(epoch, None)
+        if state is not None:
+            self._loader.load_state_dict(state)
 
     def _check_owner(self) -> None:
         owner = self._path.stat().st_uid
@@ -79,14 +91,17 @@ class StateFile:
         the feed keeps their samples.
         """
         now = time.monotonic()
-        if now >= self._ask_at:
+        if now >= self._ask_at or head[1] == 0:
             self._states.append((head, self._loader.state_dict()))
             after = time.monotonic()
             self._ask_at = after + (after - now) / _SHARE
         while len(self._states) > 1 and self._states[1][0] <= oldest:
             del self._states[0]
         if len(self._states) > _MOST_STATES:
-            del self._states[1:-1:2]
+            # Those at an epoch's beginning are needed whatever comes between them.
+            thinned = [entry for entry in self._states[1:-1] if entry[0][1] == 0]
+            thinned += [entry for entry in self._states[1:-1] if entry[0][1]][::2]
+            self._states[1:-1] = sorted(thinned, key=lambda entry: entry[0])
         self._needed = self._needed if needed is None else needed
         is_behind = self._written is not None and self._needed < self._written
         if is_behind or now >= self._write_at:
@@ -103,13 +118,21 @@ class StateFile:
             "sample": sample,
             "samples": self.samples,
             "state": state,
+            # A loader's later epochs need not follow from a state in the middle of this one.
+            "begun": {e: later for (e, i), later in self._states if i == 0 and e > epoch},
         }
-        beside = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        beside.write_bytes(pickle.dumps(kept))
-        # A reader sees the old file or the new one, never half of it.
-        beside.replace(self._path)
-        self._written = (epoch, sample)
+        beside = self._path.with_name(f".{self._path.name}.new")
         self._write_at = time.monotonic() + _WRITE_EVERY_SECS
+        try:
+            beside.write_bytes(pickle.dumps(kept))
+            # A reader sees the old file or the new one, never half of it.
+            beside.replace(self._path)
+        except OSError as error:
+            if not self._is_stale:
+                _log.warning('feed "%s": its state_file cannot be written: %s', self._name, error)
+            self._is_stale = True
+            return
+        self._written, self._is_stale = (epoch, sample), False
 
     def close(self, *, is_done: bool) -> None:
         """At the feed's end: nothing to go on with if all epochs are done."""

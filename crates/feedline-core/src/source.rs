@@ -44,7 +44,7 @@ pub trait Source {
         false
     }
 
-    /// After a batch was published: how far the source has come, from where on it is still there for whoever comes late, and
+    /// After an epoch was begun, and after each batch that was published: how far the source has come, from where on it is still there for whoever comes late, and
     /// from where on somebody needs it (`None` if nobody is there). A source that can go on in another process keeps what
     /// it needs for that.
     fn mark(&mut self, _head: Mark, _oldest: Mark, _needed: Option<Mark>) -> Result<(), Failure> {

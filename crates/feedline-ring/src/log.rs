@@ -302,13 +302,9 @@ impl Log {
         Reach { samples: self.size.capacity, bytes: self.size.byte_lane }
     }
 
+    /// What bounds the others.
     fn ring(&self) -> Reach {
         Reach { samples: self.size.window, bytes: self.size.byte_window }
-    }
-
-    /// What bounds the others.
-    fn window(&self) -> Reach {
-        if self.policy.lag == Lag::History { self.whole() } else { self.ring() }
     }
 
     /// How far one must have released before `need` more samples, in `need_bytes` of the byte lane, can be claimed.
@@ -328,15 +324,23 @@ impl Log {
         if self.policy.replay {
             return Vec::new();
         }
-        let near = self.wanted_of(self.window(), need, need_bytes);
+        let near = self.wanted_of(self.ring(), need, need_bytes);
         let far = self.wanted_of(self.whole(), need, need_bytes);
+        // Nobody is further ahead than this one, and the log is no further ahead of it than the window.
+        let fastest = self.cursors.values().filter_map(|cursor| cursor.released).max();
+        let wanted_of = |cursor: &Cursor| match self.policy.lag {
+            Lag::Block if cursor.is_behind => far,
+            Lag::Block => near,
+            Lag::History if cursor.released == fastest => near,
+            Lag::History => far,
+            Lag::Skip if cursor.released == fastest => near,
+            Lag::Skip => 0,
+        };
         let blocked = self.cursors.iter().filter_map(|(&id, cursor)| {
-            let (released, wanted) = (cursor.released?, if cursor.is_behind { far } else { near });
+            let (released, wanted) = (cursor.released?, wanted_of(cursor));
             (released < wanted).then_some(InTheWay { id, released, wanted })
         });
-        let blocked: Vec<InTheWay> = blocked.collect();
-        let reading = self.cursors.values().filter(|cursor| cursor.released.is_some()).count();
-        if self.policy.lag == Lag::Skip && blocked.len() < reading { Vec::new() } else { blocked }
+        blocked.collect()
     }
 
     /// With nobody there: whether more would be of use to whoever comes, and fits the window.
@@ -442,7 +446,7 @@ impl Log {
 
     /// Whether a cursor here may be bounded by the window from now on.
     fn is_in_window(&self, sample: u64) -> bool {
-        sample >= self.wanted_of(self.window(), 0, 0)
+        sample >= self.wanted_of(self.ring(), 0, 0)
     }
 
     /// Forgets a consumer, and with it what only it needed.
@@ -512,6 +516,11 @@ impl Log {
             Some((cursor.epoch, start.map_or(0, |start| released.saturating_sub(start))))
         };
         self.cursors.values().filter_map(place).min()
+    }
+
+    /// Whether somebody else waits for an epoch to begin.
+    pub fn another_waits(&self, id: u64) -> bool {
+        self.cursors.iter().any(|(&other, cursor)| other != id && cursor.released.is_none())
     }
 
     /// The place of the one that is furthest ahead.
@@ -724,9 +733,13 @@ mod tests {
         let mut log = log(Lag::History, 10, 50);
         log.join(1, Entry::EpochStart).unwrap();
         log.join(2, Entry::EpochStart).unwrap();
-        assert_eq!(fill(&mut log), 60);
+        assert_eq!(fill(&mut log), 10, "no further ahead of the fastest than the window");
+        for released in [10, 20, 30, 40, 50] {
+            log.advance(1, 0, released);
+            assert_eq!(fill(&mut log), released + 10);
+        }
         log.advance(1, 0, 60);
-        assert_eq!(fill(&mut log), 60);
+        assert_eq!(fill(&mut log), 60, "the slowest is the whole capacity behind");
         log.advance(2, 0, 1);
         assert_eq!(fill(&mut log), 61);
     }
@@ -792,7 +805,7 @@ mod tests {
         assert_eq!(fill(&mut log), 10);
         log.join(1, Entry::EpochStart).unwrap();
         log.advance(1, 0, 10);
-        assert_eq!(fill(&mut log), 27);
+        assert_eq!(fill(&mut log), 20);
         log.leave(1);
         assert!(log.claim(2, 0).is_none(), "the epoch's start is gone: nobody could use more of it");
         assert_eq!(log.join(2, Entry::EpochStart).map(|place| (place.epoch, place.sample)), Ok((1, None)));

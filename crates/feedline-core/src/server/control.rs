@@ -253,6 +253,8 @@ impl Control {
             return link.channel.send(&Reply::Refused { why, batch_size: true }, vec![]);
         }
         let State { log, members, returning: others, .. } = &mut *state;
+        // Who comes back has started: wait_for is for those who start together.
+        members.gate_open |= returning > 0;
         let Some(member) = members.get_mut(id) else { return Err(WireError::Closed) };
         if member.joined {
             return Err(WireError::Malformed("a second join"));

@@ -130,6 +130,11 @@ impl Members {
         is_writing_its_epoch && there < member.batch_size.unwrap_or(1)
     }
 
+    /// Whether anybody else does.
+    pub fn another_starves(&self, id: u64, log: &Log) -> bool {
+        self.map.keys().any(|&other| other != id && self.starves(other, log))
+    }
+
     /// Whether anybody does.
     pub fn anybody_starves(&self, log: &Log) -> bool {
         self.map.keys().any(|&id| self.starves(id, log))

@@ -114,6 +114,9 @@ impl Producer<'_> {
                 let _inside = self.shared.watch.enter();
                 source.begin(epoch)?;
             }
+            if source.keeps_state() {
+                self.mark(source)?;
+            }
             let length = self.epoch(source)?;
             if source.is_exhausted() {
                 break;

@@ -73,10 +73,7 @@ impl Producer<'_> {
             {
                 return Ok(start);
             }
-            let in_the_way = match state.log.policy().lag {
-                Lag::Skip => Vec::new(),
-                Lag::Block | Lag::History => state.log.in_the_way(samples, bytes),
-            };
+            let in_the_way = state.log.in_the_way(samples, bytes);
             let in_the_way: Vec<_> = in_the_way.iter().map(|one| (one.id, one.released)).collect();
             if somebody_starves {
                 self.laggards.see(&state, &in_the_way, &self.shared.name);
@@ -314,7 +311,10 @@ impl Stall {
             still.resting = rests.then(|| still.resting.unwrap_or(now));
             match still.resting {
                 Some(since) => since.elapsed() >= REST.min(limit),
-                None => !member.page.is_resting() && still.since.elapsed() >= limit,
+                None => {
+                    let is_over = !member.page.is_resting() && still.since.elapsed() >= limit;
+                    is_over && (state.members.another_starves(id, &state.log) || state.log.another_waits(id))
+                }
             }
         };
         in_the_way.iter().filter(over).copied().collect()

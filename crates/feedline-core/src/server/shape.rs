@@ -202,7 +202,11 @@ pub(crate) fn allocate(info: &RingInfo, batch_bytes: u64, folder: Option<&Path>)
         strides(&info.schema).iter().sum::<u64>().saturating_mul(info.capacity).saturating_add(info.byte_lane);
     let layout = layout(info).ok_or_else(|| too_large(all_lanes, available_bytes()))?;
     if let Some(folder) = folder {
-        let len = layout.len_bytes();
+        let (len, free) = (layout.len_bytes(), crate::limits::disk_available(folder));
+        // The kernel would take all that there is before it refuses.
+        if len > free {
+            return Err(too_large(len, free));
+        }
         return RingWriter::create_in(folder, layout).map_err(|error| match error {
             feedline_ring::RingError::NoMemory { .. } => too_large(len, crate::limits::disk_available(folder)),
             feedline_ring::RingError::Os { source, .. } => {
