@@ -142,6 +142,19 @@ def test_with_lag_history_a_slow_one_does_not_slow_a_fast_one() -> None:
         assert server.stats()["history_bytes"] < 2 * SAMPLES * (37 + 8 + 4) + (1 << 20)
 
 
+def test_with_lag_history_a_late_joiner_sees_the_whole_epoch_too() -> None:
+    """The loader runs ahead of the fastest by the ring, not by the history."""
+    with (
+        feedline.Server(
+            Sized(SAMPLES, 30), "train", samples=SAMPLES, ring=150, history=1.0, lag="history"
+        ),
+        feedline.attach("train", batch_size=30) as early,
+        feedline.attach("train", batch_size=30) as late,
+    ):
+        take(iter(early), 1800, 30)
+        assert read(late) == expected(0, SAMPLES, 30)
+
+
 def test_with_lag_history_the_fast_one_waits_when_the_limit_is_reached() -> None:
     with (
         feedline.Server(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -222,6 +223,58 @@ def test_a_stateful_dataloader(tmp_path: Path) -> None:
     assert read(feed).keys == list(range(640))
     second.stop()
     feed.close()
+
+
+def test_a_shuffled_epoch_that_was_begun_is_the_same_again(tmp_path: Path) -> None:
+    """One consumer ends an epoch, the other is in the next one, whose order is its own."""
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+    torch = pytest.importorskip("torch")
+
+    def server(**options: Any) -> feedline.Server:
+        options |= {"ring": 60, "state_file": tmp_path / "state", "stall_timeout_secs": 3}
+        loader = stateful.StatefulDataLoader(
+            torch_loader(100, 10).dataset,
+            batch_size=10,
+            shuffle=True,
+            generator=torch.Generator().manual_seed(3),
+        )
+        return feedline.Server(loader, "train", **options).start()
+
+    first = server(wait_for=2)
+    slow, fast = (feedline.attach("train", batch_size=10, reconnect_secs=20) for _ in range(2))
+    with ThreadPoolExecutor() as pool:
+        behind = iter(slow)
+        reading = pool.submit(read, behind, limit=9)
+        assert sorted(read(fast).keys) == list(range(100))
+        ahead = iter(fast)
+        keys = read(ahead, limit=2).keys
+        begun = reading.result().keys
+        first.stop()
+        second = server()
+        rest = pool.submit(read, behind)
+        keys += read(ahead).keys
+        assert sorted(begun + rest.result().keys) == list(range(100))
+        assert sorted(keys) == list(range(100))
+        second.stop()
+    slow.close()
+    fast.close()
+
+
+def test_a_file_that_cannot_be_written_ends_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    loader = Resumable(2000, 10, pause_secs=0.001)
+    with (
+        feedline.Server(loader, "train", samples=2000, ring=100, state_file=folder / "state"),
+        feedline.attach("train", batch_size=10) as feed,
+    ):
+        iterator = iter(feed)
+        keys = read(iterator, limit=30).keys
+        shutil.rmtree(folder)
+        assert keys + read(iterator).keys == list(range(2000))
+    assert sum("cannot be written" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_a_loader_that_cannot_resume_is_refused(tmp_path: Path) -> None:

@@ -161,3 +161,19 @@ def test_epochs_much_shorter_than_the_ring() -> None:
         ended = again.keys[-1] // EPOCH - begin + 1
         assert taken + slow.stats()["skipped"] == 8 * ended
         assert server.stats()["state"] == "running"
+
+
+def test_a_newcomer_does_not_wait_for_one_that_stands_still() -> None:
+    """It is the only one that reads, so the log waits for it: as long as for anybody."""
+    with (
+        feedline.Server(
+            Sized(1000, 10), "train", samples=1000, ring=100, lag="skip", stall_timeout_secs=0.5
+        ),
+        feedline.attach("train", batch_size=10) as standing,
+        feedline.attach("train", batch_size=10) as newcomer,
+    ):
+        iterator = iter(standing)
+        read(iterator, limit=30)
+        begun = time.monotonic()
+        assert read(newcomer) == expected(1, 1000, 10)
+        assert time.monotonic() - begun < 10

@@ -102,3 +102,20 @@ def test_several_between_two_epochs_cost_one_rest() -> None:
         assert time.monotonic() - begun < 3 * STALL_SECS
         for resting in feeds:
             resting.close()
+
+
+def test_one_that_holds_up_nobody_is_left_alone() -> None:
+    """It evaluates for longer than the stall time, and is the only one there."""
+    with (
+        feedline.Server(Numbered(2000, 10), "train", ring=200, stall_timeout_secs=0.3) as server,
+        feedline.attach("train", batch_size=10) as feed,
+    ):
+        generation = server.stats()["generation"]
+        iterator = iter(feed)
+        keys = []
+        for _ in range(3):
+            keys += read(iterator, limit=30).keys
+            time.sleep(0.8)
+            assert joined(server.stats()) == 1
+        assert keys + read(iterator).keys == list(range(2000))
+        assert server.stats()["generation"] == generation

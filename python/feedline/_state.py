@@ -42,7 +42,7 @@ class StateFile:
         self._name = name
         self._states: list[tuple[Place, Any]] = []
         self._needed: Place = (0, 0)
-        self._written: Place | None = None
+        self._written: tuple[Place, set[int]] | None = None
         self._begun: dict[int, Any] = {}
         self._is_stale = False
         self._ask_at = self._write_at = 0.0
@@ -70,7 +70,9 @@ class StateFile:
         self._loader.load_state_dict(state)
         self._states.append((place, state))
         self._begun = kept["begun"]
-        self._needed = self._written = place
+        # Until they are begun again, they are kept for yet another server.
+        self._states += [((epoch, 0), later) for epoch, later in self._begun.items()]
+        self._needed, self._written = place, (place, set(self._begun))
         return place
 
     def begin(self, epoch: int) -> None:
@@ -92,7 +94,10 @@ class StateFile:
         """
         now = time.monotonic()
         if now >= self._ask_at or head[1] == 0:
-            self._states.append((head, self._loader.state_dict()))
+            # Epochs that an earlier server had begun are later than this, until they are begun again.
+            later = [entry for entry in self._states if entry[0] > head]
+            before = [entry for entry in self._states if entry[0] < head]
+            self._states = [*before, (head, self._loader.state_dict()), *later]
             after = time.monotonic()
             self._ask_at = after + (after - now) / _SHARE
         while len(self._states) > 1 and self._states[1][0] <= oldest:
@@ -103,23 +108,27 @@ class StateFile:
             thinned += [entry for entry in self._states[1:-1] if entry[0][1]][::2]
             self._states[1:-1] = sorted(thinned, key=lambda entry: entry[0])
         self._needed = self._needed if needed is None else needed
-        is_behind = self._written is not None and self._needed < self._written
-        if is_behind or now >= self._write_at:
+        is_behind = self._written is not None and self._needed < self._written[0]
+        # At once, before anybody has a sample of a new epoch.
+        if is_behind or head[1] == 0 or now >= self._write_at:
             self._write()
 
     def _write(self) -> None:
         good = [entry for entry in self._states if entry[0] <= self._needed]
-        if not good or good[-1][0] == self._written:
+        if not good:
             return
         (epoch, sample), state = good[-1]
+        # A loader's later epochs need not follow from a state in the middle of this one.
+        begun = {e: later for (e, i), later in self._states if i == 0 and e > epoch}
+        if self._written == ((epoch, sample), set(begun)):
+            return
         kept = {
             "feed": self._name,
             "epoch": epoch,
             "sample": sample,
             "samples": self.samples,
             "state": state,
-            # A loader's later epochs need not follow from a state in the middle of this one.
-            "begun": {e: later for (e, i), later in self._states if i == 0 and e > epoch},
+            "begun": begun,
         }
         beside = self._path.with_name(f".{self._path.name}.new")
         self._write_at = time.monotonic() + _WRITE_EVERY_SECS
@@ -132,7 +141,7 @@ class StateFile:
                 _log.warning('feed "%s": its state_file cannot be written: %s', self._name, error)
             self._is_stale = True
             return
-        self._written, self._is_stale = (epoch, sample), False
+        self._written, self._is_stale = ((epoch, sample), set(begun)), False
 
     def close(self, *, is_done: bool) -> None:
         """At the feed's end: nothing to go on with if all epochs are done."""
