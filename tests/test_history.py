@@ -272,3 +272,26 @@ def test_the_default_keeps_two_per_cent() -> None:
     ):
         next(iter(feed))
         assert server.stats()["history_samples"] == 200
+
+
+def test_whole_batches_of_a_loader_without_len_go_on_after_the_first_epoch() -> None:
+    """Then their number is known, and with it how much history there should be."""
+    with (
+        feedline.Server(
+            Numbered(300, 10), "train", ring=5, history=1.0, whole_batches=True
+        ) as server,
+        feedline.attach("train") as feed,
+    ):
+        for epoch in range(3):
+            assert read(feed) == expected(epoch, 300, 10)
+        assert server.stats()["history_samples"] >= 30
+
+
+def test_a_loader_that_counts_only_batches_has_a_history_in_its_first_epoch() -> None:
+    with (
+        feedline.Server(Sized(SAMPLES, 30), "train", ring=150, history=1.0),
+        feedline.attach("train", batch_size=30) as early,
+        feedline.attach("train", batch_size=30) as late,
+    ):
+        take(iter(early), 1800, 30)
+        assert read(late) == expected(0, SAMPLES, 30)

@@ -159,7 +159,8 @@ def test_epochs_much_shorter_than_the_ring() -> None:
         assert again.keys[0] // EPOCH >= begin + 30
         taken = len(first) + len(again.keys)
         ended = again.keys[-1] // EPOCH - begin + 1
-        assert taken + slow.stats()["skipped"] == 8 * ended
+        # What is left of an epoch whose end is forgotten is counted with the next.
+        assert 8 * (ended - 1) <= taken + slow.stats()["skipped"] <= 8 * ended
         assert server.stats()["state"] == "running"
 
 

@@ -40,10 +40,12 @@ class StateFile:
             raise FeedValueError(f'state_file="{path}": {self._path.parent} is not a folder')
         self._loader = loader
         self._name = name
-        self._states: list[tuple[Place, Any]] = []
+        self._states: list[tuple[Place, bytes]] = []
         self._needed: Place = (0, 0)
         self._written: tuple[Place, set[int]] | None = None
-        self._begun: dict[int, Any] = {}
+        self._begun: dict[int, bytes] = {}
+        self._has_begun = False
+        self._before = b""
         self._is_stale = False
         self._ask_at = self._write_at = 0.0
         self.samples: int | None = None
@@ -67,7 +69,7 @@ class StateFile:
                 f'state_file="{self._path}" is of feed "{feed}", not of "{self._name}"\n'
                 "  give each feed a file of its own"
             )
-        self._loader.load_state_dict(state)
+        self._loader.load_state_dict(pickle.loads(state))
         self._states.append((place, state))
         self._begun = kept["begun"]
         # Until they are begun again, they are kept for yet another server.
@@ -79,7 +81,15 @@ class StateFile:
         """Before an epoch begins: if an earlier server had begun it, it must be the same again."""
         state = self._begun.pop(epoch, None)
         if state is not None:
-            self._loader.load_state_dict(state)
+            self._loader.load_state_dict(pickle.loads(state))
+        # Not right after a load: to ask may change what a loader does next.
+        asks = self._has_begun and state is None
+        self._before = self._ask() if asks else b""
+        self._has_begun = True
+
+    def _ask(self) -> bytes:
+        """Give the loader's state as it is now; the object may change when the loader goes on."""
+        return pickle.dumps(self._loader.state_dict())
 
     def _check_owner(self) -> None:
         owner = self._path.stat().st_uid
@@ -94,10 +104,13 @@ class StateFile:
         """
         now = time.monotonic()
         if now >= self._ask_at or head[1] == 0:
-            # Epochs that an earlier server had begun are later than this, until they are begun again.
-            later = [entry for entry in self._states if entry[0] > head]
-            before = [entry for entry in self._states if entry[0] < head]
-            self._states = [*before, (head, self._loader.state_dict()), *later]
+            state = self._ask()
+            # Where iter() is a generator, nothing of it has run yet: this is the last epoch's end.
+            if head[1] > 0 or state != self._before:
+                # Epochs that an earlier server had begun are later, until they are begun again.
+                later = [entry for entry in self._states if entry[0] > head]
+                before = [entry for entry in self._states if entry[0] < head]
+                self._states = [*before, (head, state), *later]
             after = time.monotonic()
             self._ask_at = after + (after - now) / _SHARE
         while len(self._states) > 1 and self._states[1][0] <= oldest:

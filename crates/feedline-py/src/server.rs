@@ -7,12 +7,12 @@ use feedline_core::batch::Batch;
 use feedline_core::server::{History, Lag, Options, Policy, RingSize, Server, ServerStats};
 use feedline_core::source::{Length, Mark, Source};
 use feedline_core::{Allow, Failure, FailureKind, names};
-use pyo3::exceptions::{PyException, PyValueError};
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyList};
 
 use crate::ask::ask_for_stack;
-use crate::errors::{check_signals, failed, take_interrupt, to_python, traceback};
+use crate::errors::{check_signals, failed, invalid, take_interrupt, to_python, traceback};
 use crate::flatten::{Flat, Refusal, failure, flatten};
 use crate::hang;
 
@@ -72,8 +72,7 @@ impl ServerCore {
         allow: (Vec<u32>, Vec<u32>),
     ) -> PyResult<Self> {
         let secs = |what: &str, secs: f64| {
-            Duration::try_from_secs_f64(secs)
-                .map_err(|_| PyValueError::new_err(format!("{what}={secs} is not a time to wait")))
+            Duration::try_from_secs_f64(secs).map_err(|_| invalid(py, format!("{what}={secs} is not a time to wait")))
         };
         let options = Options {
             epochs,

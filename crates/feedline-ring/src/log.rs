@@ -435,7 +435,8 @@ impl Log {
             return Ok(Place { had: index, ..self.place(epoch, None) });
         }
         let Some(start) = self.start_of(epoch) else { return Err(Gone { until: None }) };
-        let end = self.start_of(epoch + 1).unwrap_or(self.head);
+        let later = self.starts.iter().skip((epoch - self.first_epoch) as usize + 1);
+        let end = later.flatten().next().copied().unwrap_or(self.head);
         let sample = start.saturating_add(index);
         let first = sample.min(end);
         if first < self.oldest {
@@ -492,7 +493,8 @@ impl Log {
     /// Those for whose sake the next epoch may not begin, and the oldest sample that each needs.
     pub fn epochs_behind(&self) -> Vec<(u64, u64)> {
         let limit = (self.epoch() + 3).saturating_sub(EPOCHS_AHEAD);
-        let reading = self.cursors.iter().filter(|(_, cursor)| cursor.epoch < limit);
+        let counts = |cursor: &Cursor| self.policy.lag != Lag::Skip || cursor.epoch == self.epoch_to_wait_for();
+        let reading = self.cursors.iter().filter(|(_, cursor)| cursor.epoch < limit && counts(cursor));
         reading.filter_map(|(&id, cursor)| Some((id, cursor.released?))).collect()
     }
 

@@ -50,7 +50,9 @@ impl Consumer {
         tracing::warn!("{}\n  waiting up to {} s for another", first_line(why), limit.as_secs_f64());
         let (link, welcome) = Link::open(&name, &self.config.allow, limit, check).map_err(|error| match error {
             Error::NotFound { .. } => {
-                Error::ServerLost(format!("{why}\n  none came back within {} s", limit.as_secs_f64()))
+                let rest = why.lines().skip(1).map(|line| format!("\n{line}")).collect::<String>();
+                let secs = limit.as_secs_f64();
+                Error::ServerLost(format!("{}, and none came back within {secs} s{rest}", first_line(why)))
             }
             error => error,
         })?;

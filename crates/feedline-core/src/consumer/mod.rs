@@ -345,6 +345,7 @@ impl Consumer {
             while self.table.keep_oldest() {}
             self.joined = false;
             self.joining = false;
+            self.resume = None;
             // The next one to be read is another pass over the same epoch.
             self.epoch += u64::from(std::mem::take(&mut self.in_epoch) && self.view.replays());
             fault::point("consumer:leaving");

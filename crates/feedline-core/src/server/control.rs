@@ -461,7 +461,7 @@ impl Shared {
     fn make_room(&self, state: &mut State, batch_size: Option<u64>) -> Result<(), String> {
         let (Some(batch_size), Some(ring)) = (batch_size, &state.ring) else { return Ok(()) };
         if let Schema::Whole { why } = &ring.info.schema {
-            return if state.log.head() == 0 { Ok(()) } else { Err(why.clone()) };
+            return if ring.info.is_placeholder() { Ok(()) } else { Err(why.clone()) };
         }
         let epoch_samples = self.head.length().samples;
         // Two batches in the trainer's hands and one on its way.

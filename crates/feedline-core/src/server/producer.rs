@@ -310,7 +310,10 @@ impl Producer<'_> {
         let mut state = self.shared.lock();
         if self.ring.is_none() && state.ring.is_none() {
             drop(state);
-            tracing::warn!("feed {:?}: the loader yielded nothing in its first epoch", self.shared.name);
+            // A loader that goes on at an epoch's end has yielded it before.
+            if self.shared.options.resume.is_none() {
+                tracing::warn!("feed {:?}: the loader yielded nothing in its first epoch", self.shared.name);
+            }
             self.publish_empty()?;
             state = self.shared.lock();
         }

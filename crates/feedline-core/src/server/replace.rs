@@ -48,7 +48,10 @@ impl Producer<'_> {
             Schema::Whole { .. } => (1, Encoded::new(batch).len_bytes()),
         };
         self.correct_length(&schema, samples);
-        let epoch = Some(self.shared.head.length().samples).filter(|&samples| samples != UNKNOWN);
+        let length = self.shared.head.length();
+        let known = |number: u64| (number != UNKNOWN).then_some(number);
+        // Where only batches are counted, the first one tells how much memory they take.
+        let epoch = known(length.samples).or_else(|| known(length.batches).map(|count| count.saturating_mul(samples)));
         self.has_history = epoch.is_some() || matches!(options.history, History::Bytes(_));
         let first = first_ring(&schema, options, samples, bytes, epoch.or(self.has_history.then_some(0)))?;
         let info = {
@@ -169,9 +172,13 @@ impl Producer<'_> {
         let length = self.shared.head.length().samples;
         let Some(ring) = self.ring.as_ref().filter(|_| length != UNKNOWN && !self.has_history) else { return };
         self.has_history = true;
-        let per_sample = match (&ring.info.schema, self.shared.lock().log.head()) {
-            (Schema::Cut { .. }, _) | (_, 0) => ring.strides.iter().sum(),
-            (Schema::Whole { .. }, batches) => self.shared.lock().bytes / batches,
+        let (batches, bytes) = {
+            let state = self.shared.lock();
+            (state.batches, state.bytes)
+        };
+        let per_sample = match &ring.info.schema {
+            Schema::Whole { .. } if batches > 0 => bytes / batches,
+            _ => ring.strides.iter().sum(),
         };
         let size = with_history(ring.info.size(), &self.shared.options, length, per_sample);
         if size == ring.info.size() {

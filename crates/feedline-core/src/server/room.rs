@@ -259,7 +259,8 @@ impl Laggards {
     /// Somebody starves, and these are in the way.
     fn see(&mut self, state: &State, in_the_way: &[(u64, u64)], name: &str) {
         self.seen.retain(|&id, _| state.members.get(id).is_some());
-        for &(id, position) in in_the_way {
+        let rests = |id: u64| state.members.get(id).is_none_or(|member| member.page.is_resting());
+        for &(id, position) in in_the_way.iter().filter(|(id, _)| !rests(*id)) {
             let now = Instant::now();
             let seen = self.seen.entry(id).or_insert(Seen { last: now, held_up: Duration::ZERO });
             let before = seen.held_up;
