@@ -232,7 +232,7 @@ class Round:
             if report["event"] == "error":
                 raise AssertionError(
                     f"{report['traceback']}\nmanner: {slot.manner}\nserver: {self._stats()}"
-                    f"\n{self.server.stderr}"
+                    f"\nits log:\n{slot.child.stderr}\nthe server's:\n{self.server.stderr}"
                 )
 
     def _retire(self, slot: Slot) -> None:

@@ -69,7 +69,7 @@ impl Consumer {
         }
         // Who had left has no place to go back to.
         let mark = if self.joined { Some(self.position()) } else { self.resume };
-        self.returning = mark.map_or((0, 0), |mark| (self.head.joined(), self.head.slowest().min(mark.epoch)));
+        self.returning = mark.map_or((0, 0), |mark| self.others(mark.epoch));
         let head = Arc::new(welcome.head);
         // What was handed out keeps the old ring, which nobody writes to any more.
         self.table = LeaseTable::new(Arc::clone(&head), welcome.page, welcome.bell, 0, 0);
@@ -90,6 +90,14 @@ impl Consumer {
             None => tracing::warn!("feed {name:?} is back after {waited:.1} s (pid {})", self.stats.server_pid),
         }
         Ok(())
+    }
+
+    /// How many we were with the server that was lost, and in which epoch the slowest was. It may not have heard of all of us
+    /// yet: then what the one before it said still counts.
+    fn others(&self, epoch: u64) -> (u32, u64) {
+        let (before, slowest_before) = self.returning;
+        let slowest = if before > 0 { slowest_before } else { self.head.slowest() };
+        (before.max(self.head.joined()), slowest.min(epoch))
     }
 
     /// The answer to a join at a place that is no longer there.

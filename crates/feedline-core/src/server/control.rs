@@ -260,8 +260,8 @@ impl Control {
             return Err(WireError::Malformed("a second join"));
         }
         if returning > 1 && matches!(entry, JoinAt::At { .. }) {
-            let first = self.shared.options.resume.map_or((0, 0), |at| (at.epoch, at.index));
-            others.came(log, returning, slowest, first, self.shared.options.stall_timeout);
+            let resumed = self.shared.options.resume.map(|at| (at.epoch, at.index));
+            others.came(log, returning, resumed.unwrap_or((slowest, 0)), self.shared.options.stall_timeout);
         }
         let place = match log.join(id, entry.into()) {
             Ok(place) => place,

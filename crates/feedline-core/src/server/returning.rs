@@ -22,16 +22,14 @@ pub(super) struct Returning {
 }
 
 impl Returning {
-    /// One has come back of so many, of whom the slowest was in this epoch. `first` is where the log began.
-    pub fn came(&mut self, log: &mut Log, of: u32, slowest: u64, first: (u64, u64), patience: Duration) {
+    /// One has come back of so many, of whom the slowest was at this place or after it.
+    pub fn came(&mut self, log: &mut Log, of: u32, place: (u64, u64), patience: Duration) {
         if self.is_over {
             return;
         }
         self.expected = self.expected.max(of);
         self.came += 1;
         self.since.get_or_insert_with(|| (Since::now(), patience));
-        // Where the earlier server knew the slowest to be.
-        let place = if first.1 > 0 { first } else { (slowest, 0) };
         if self.held.is_none_or(|held| place < held)
             && log.join(ON_THE_WAY, Entry::At { epoch: place.0, index: place.1 }).is_ok()
         {
