@@ -220,7 +220,8 @@ impl State {
     /// may need an earlier one.
     fn has_settled(&mut self) -> bool {
         let since = *self.waited_for.get_or_insert_with(Since::now);
-        self.returning.is_waiting() || !self.log.is_wanted_by_number() || since.is_over(COMING_BACK)
+        let may_be_needed = self.log.is_wanted_by_number() || self.returning.may_need(self.log.epoch());
+        self.returning.is_waiting() || !may_be_needed || since.is_over(COMING_BACK)
     }
 }
 
@@ -295,6 +296,7 @@ impl Server {
         if let Some(Mark { epoch, index }) = options.resume {
             log.resume(epoch, index);
         }
+        let resumed = options.resume.map(|at| at.epoch);
         let shared = Arc::new(Shared {
             name: name.to_owned(),
             options,
@@ -307,7 +309,7 @@ impl Server {
                 log,
                 ring: None,
                 members: Members::default(),
-                returning: Returning::default(),
+                returning: Returning::new(resumed),
                 waited_for: None,
                 grow_to: 0,
                 batches: 0,

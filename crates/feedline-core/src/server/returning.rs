@@ -12,6 +12,8 @@ const ON_THE_WAY: u64 = u64::MAX;
 
 #[derive(Default)]
 pub(super) struct Returning {
+    /// The epoch in which an earlier server stopped.
+    resumed: Option<u64>,
     expected: u32,
     came: u32,
     /// When the first one came, and how long the others have.
@@ -22,6 +24,15 @@ pub(super) struct Returning {
 }
 
 impl Returning {
+    pub fn new(resumed: Option<u64>) -> Self {
+        Self { resumed, ..Self::default() }
+    }
+
+    /// Whether somebody may come back to this epoch, of whom nothing was heard yet.
+    pub fn may_need(&self, epoch: u64) -> bool {
+        self.resumed == Some(epoch) && self.since.is_none()
+    }
+
     /// One has come back of so many, of whom the slowest was at this place or after it.
     pub fn came(&mut self, log: &mut Log, of: u32, place: (u64, u64), patience: Duration) {
         if self.is_over {
