@@ -99,7 +99,7 @@ class Actor:
         self.gone = 0
         self.pauses: list[tuple[float, float]] = []
         self.beaten = 0.0
-        self.ticked = time.monotonic()
+        self.ticked = self.returned = time.monotonic()
         self.away = False
 
     def beat(self, event: str = "beat", **more: Any) -> None:
@@ -209,8 +209,13 @@ class Actor:
 
     def _next(self, batches: Iterator[Any]) -> Any:
         began = time.monotonic()
-        batch = next(batches, None)
-        self.pauses.append((time.monotonic() - began, began))
+        # Its own work with a batch, and being stopped in it, may take as long as a stall.
+        self.away |= began - self.returned > 0.5 * min(self.stall_secs, REST_SECS)
+        try:
+            batch = next(batches, None)
+        finally:
+            self.returned = time.monotonic()
+        self.pauses.append((self.returned - began, began))
         if len(self.pauses) > 2 * PAUSES:
             self.pauses = sorted(self.pauses)[-PAUSES:]
         return batch
