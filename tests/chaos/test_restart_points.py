@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import feedline
 import roles
 from chaos import actor
 from chaos.conftest import Note
 from chaos.points import RING, SAMPLES, SERVER
 from chaos.stage import await_death, await_report, longest_pause, read_on
 from conftest import Start
+from reading import read
 
 BATCHES = SAMPLES // 10
 POINTS = {
@@ -47,5 +50,37 @@ def test_killed_and_started_again(point: str, start: Start, tmp_path: Path, note
         consumer.tell("end")
     pauses = [longest_pause(await_report(consumer, "done"), died_at) for consumer in consumers]
     note(f"server killed at {point} and started again: longest pause", max(pauses))
+    server.tell("stop")
+    server.expect("done")
+
+
+def test_a_late_joiner_is_in_the_history_when_it_happens(start: Start, tmp_path: Path) -> None:
+    """It needs an older state of the loader than anybody did before it came."""
+    options: dict[str, Any] = {
+        "loader": "Resumable",
+        "loader_args": [2000, 10],
+        "samples": 2000,
+        "state_file": str(tmp_path / "state"),
+        "ring": RING,
+        "history": 1.0,
+    }
+    server = start(roles.serve, **options)
+    server.expect("ready")
+    early = feedline.attach("train", batch_size=7, reconnect_secs=20)
+    first = iter(early)
+    before = read(first, limit=200)
+    late = feedline.attach("train", batch_size=16, reconnect_secs=20)
+    second = iter(late)
+    caught_up = read(second, limit=5)
+    # The server goes on for a while, and the state of its loader with it.
+    before_too = read(first, limit=20)
+    server.kill()
+    server = start(roles.serve, **options)
+    server.expect("ready")
+    with early, late, ThreadPoolExecutor(1) as pool:
+        rest = pool.submit(read, first)
+        assert caught_up.keys + read(second).keys == list(range(2000))
+        assert before.keys + before_too.keys + rest.result().keys == list(range(2000))
+        assert rest.result().exact
     server.tell("stop")
     server.expect("done")
