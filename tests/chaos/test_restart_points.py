@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,10 @@ def test_a_late_joiner_is_in_the_history_when_it_happens(start: Start, tmp_path:
     server.expect("ready")
     early = feedline.attach("train", batch_size=7, reconnect_secs=20)
     first = iter(early)
-    before = read(first, limit=200)
+    before = read(first, limit=100)
+    # The state is written now and then: by the next batches it will be.
+    time.sleep(0.2)
+    before.keys += read(first, limit=100).keys
     late = feedline.attach("train", batch_size=16, reconnect_secs=20)
     second = iter(late)
     caught_up = read(second, limit=5)
