@@ -53,7 +53,7 @@ def test_killed(point: str, start: Start, folder: Path, note: Note) -> None:
         error = await_report(consumer, "error")
         # Who had not been let in yet waits for another server.
         if "FeedNotFoundError" in error["bases"]:
-            assert point in ("welcomed", "join_registered", "join_answered"), error["traceback"]
+            assert point in EARLY, error["traceback"]
             continue
         assert "ServerLostError" in error["bases"], error["traceback"]
         assert error["at"] - died_at < LOST_WITHIN_SECS

@@ -602,9 +602,10 @@ impl Consumer {
         }
     }
 
-    /// The ring was replaced: its memory is on the way, or here.
+    /// The ring was replaced: its memory is on the way, or here, or comes when the server sees that we no longer rest.
     fn adopt_ring(&mut self) -> Result<(), Error> {
         let began = Instant::now();
+        self.link.send(&Request::Ping)?;
         while self.view.generation() != self.head.generation() {
             if began.elapsed() > Duration::from_secs(10) && !self.patience.is_asking() {
                 // One that answers has had its time.

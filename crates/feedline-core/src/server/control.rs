@@ -304,7 +304,8 @@ impl Control {
             let mut state = self.shared.lock();
             for (id, member) in state.members.iter_mut() {
                 told.extend(member.news.take().map(|news| (id, news)));
-                if member.joined && !member.at_gate {
+                // Who rests asks for the ring when it wakes up.
+                if member.joined && !member.at_gate && !member.page.is_resting() {
                     reading.push(id);
                 }
             }
