@@ -164,6 +164,7 @@ class Feed:
         """Have the next ``iter()`` go on where a ``state_dict()`` was taken.
 
         Its first batch raises ``SamplesGoneError`` if the feed no longer has those samples.
+        ``len(feed)`` stays that of a whole epoch.
         """
         try:
             feed, epoch, sample = state["feed"], int(state["epoch"]), int(state["sample"])
