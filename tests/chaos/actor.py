@@ -239,12 +239,14 @@ class Actor:
     def _use(self, batch: Any, manner: Manner, kept: Kept) -> None:
         if manner.write:
             batch[0][:] = 255 - batch[0]
+        entry = (batch, batch[0].copy(), batch[1].copy())
         if manner.keep:
             if len(kept) == kept.maxlen:
                 _look_again(kept[0])
-            kept.append((batch, batch[0].copy(), batch[1].copy()))
+            kept.append(entry)
         if manner.slow_secs:
             time.sleep(manner.slow_secs)
+        _look_again(entry)
 
 
 def _look_again(entry: tuple[Any, Any, Any]) -> None:

@@ -60,7 +60,8 @@ def server_options(rng: random.Random, policy: Policy, scratch: Path) -> dict[st
         "ring": rng.choice([60, 120, 400]),
         "wait_for": rng.choice([1, 3]),
         "stall_timeout_secs": STALL_SECS,
-        "loader_options": {"width": rng.choice([37, 1000])},
+        # A page of its own for each sample, or many samples on a page.
+        "loader_options": {"width": rng.choice([37, 5000, 5000])},
         "whole_batches": rng.random() < 0.2,
     }
     if options["whole_batches"]:
