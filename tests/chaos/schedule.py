@@ -23,7 +23,7 @@ from processes import Child, Report, eventually, processes_with
 # The last of its batches of ten is smaller.
 SAMPLES = 605
 CONSUMERS = 8
-STALL_SECS = 1.0
+STALL_SECS = 2.0
 # Without a batch for so long, and nobody stopped it: it hangs.
 HANG_SECS = 15.0
 
