@@ -115,6 +115,8 @@ class Round:
         self.counts: Counter[str] = Counter()
         rng = random.Random(f"{policy}/{seed}")
         self.options = server_options(rng, policy, scratch)
+        # Where batches travel whole, what was skipped is counted in batches: all have ten.
+        self.samples = SAMPLES - SAMPLES % 10 if self.options["whole_batches"] else SAMPLES
         self.actions = plan(rng, policy, secs, consumers)
         self.children: list[Child] = []
 
@@ -176,14 +178,14 @@ class Round:
         assert "panicked" not in self.server.stderr, self.server.stderr
 
     def _serve(self) -> None:
-        self.server = self._start(roles.serve, loader_args=[SAMPLES, 10], **self.options)
+        self.server = self._start(roles.serve, loader_args=[self.samples, 10], **self.options)
         self.server.expect("ready")
 
     def _enter(self, slot: int, born: int) -> Slot:
         child = self._start(
             actor.wander,
             seed=f"{self.policy}/{self.seed}/{slot}/{born}",
-            samples=SAMPLES,
+            samples=self.samples,
             policy=self.policy,
             stall_secs=STALL_SECS,
             unit=10 if self.options["whole_batches"] else 1,
