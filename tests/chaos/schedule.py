@@ -23,7 +23,7 @@ from processes import Child, Report, eventually, processes_with
 # The last of its batches of ten is smaller.
 SAMPLES = 605
 CONSUMERS = 8
-STALL_SECS = 1.0
+STALL_SECS = 2.0
 # Without a batch for so long, and nobody stopped it: it hangs.
 HANG_SECS = 15.0
 
@@ -60,7 +60,8 @@ def server_options(rng: random.Random, policy: Policy, scratch: Path) -> dict[st
         "ring": rng.choice([60, 120, 400]),
         "wait_for": rng.choice([1, 3]),
         "stall_timeout_secs": STALL_SECS,
-        "loader_options": {"width": rng.choice([37, 1000])},
+        # A page of its own for each sample, or many samples on a page.
+        "loader_options": {"width": rng.choice([37, 5000, 5000])},
         "whole_batches": rng.random() < 0.2,
     }
     if options["whole_batches"]:
@@ -114,6 +115,8 @@ class Round:
         self.counts: Counter[str] = Counter()
         rng = random.Random(f"{policy}/{seed}")
         self.options = server_options(rng, policy, scratch)
+        # Where batches travel whole, what was skipped is counted in batches: all have ten.
+        self.samples = SAMPLES - SAMPLES % 10 if self.options["whole_batches"] else SAMPLES
         self.actions = plan(rng, policy, secs, consumers)
         self.children: list[Child] = []
 
@@ -175,14 +178,14 @@ class Round:
         assert "panicked" not in self.server.stderr, self.server.stderr
 
     def _serve(self) -> None:
-        self.server = self._start(roles.serve, loader_args=[SAMPLES, 10], **self.options)
+        self.server = self._start(roles.serve, loader_args=[self.samples, 10], **self.options)
         self.server.expect("ready")
 
     def _enter(self, slot: int, born: int) -> Slot:
         child = self._start(
             actor.wander,
             seed=f"{self.policy}/{self.seed}/{slot}/{born}",
-            samples=SAMPLES,
+            samples=self.samples,
             policy=self.policy,
             stall_secs=STALL_SECS,
             unit=10 if self.options["whole_batches"] else 1,
