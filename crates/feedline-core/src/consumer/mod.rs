@@ -6,12 +6,13 @@
 //!                └── leave(), detached ───┘
 //! ```
 //!
-//! `link` is the connection to the server, `patience` how long to wait for one that doesn't answer, `view` the ring in this
+//! `link` is the connection to the server, `news` what comes over it, `patience` how long to wait for one that doesn't answer, `view` the ring in this
 //! process, `pressure` what to do when our own leases hold up the log, `comeback` how to go on where one was, `skip` how to
 //! catch up where nobody waits for us, `report` what others may ask of a consumer.
 
 mod comeback;
 mod link;
+mod news;
 mod patience;
 mod pressure;
 mod report;
@@ -24,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use feedline_ring::fork::Origin;
 use feedline_ring::signal::UNKNOWN;
-use feedline_ring::{HeadReader, LeaseTable, Waited, fault};
+use feedline_ring::{HeadReader, LeaseTable, fault};
 
 use self::link::{Link, News};
 use self::patience::Patience;
@@ -501,144 +502,6 @@ impl Consumer {
         self.stats.samples += end - first;
         self.table.page().batches.store(self.stats.batches, Ordering::Relaxed);
         Ok(Some(received))
-    }
-
-    /// Sleeps until the server has news, the hook objects, or a slice of time is over.
-    fn wait(&mut self, pressed: Duration, check: Check<'_>) -> Result<(), Error> {
-        let began = Instant::now();
-        let (tick, server_waits) = self.table.page().prepare_wait(&self.head);
-        if server_waits {
-            self.table.bell().ring();
-        }
-        fault::point("consumer:about_to_sleep");
-        let over = self.head.state();
-        let waited = match self.look() {
-            Ok(Look::Nothing) if over == state::RUNNING => {
-                let slice = if server_waits { pressed } else { SLICE };
-                Ok(self.head.wait(tick, slice))
-            }
-            Ok(Look::Nothing) => Err(self.why_over(over)),
-            Ok(_) => Ok(Waited::Woken),
-            Err(error) => Err(error),
-        };
-        self.table.page().end_wait();
-        self.stats.waited += began.elapsed();
-        self.table.page().waited_nanos.store(self.stats.waited.as_nanos() as u64, Ordering::Relaxed);
-        if waited? != Waited::Woken {
-            check()?;
-            self.glance()?;
-            self.be_patient()?;
-            self.pressure.relieve_all();
-        }
-        Ok(())
-    }
-
-    /// Looks whether the server lives and has said something.
-    fn glance(&mut self) -> Result<(), Error> {
-        self.looked = Instant::now();
-        if self.head.state() == state::STOPPED {
-            return Err(self.why_over(state::STOPPED));
-        }
-        while let Some(news) = self.link.news() {
-            let is_last = matches!(news, News::Lost);
-            self.hear(news)?;
-            if is_last {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// While waiting: whether the server still answers, and what it said of its loader.
-    fn be_patient(&mut self) -> Result<(), Error> {
-        let progress = self.stats.batches + self.joins + self.epoch;
-        self.patience.look(&mut self.link, &self.config.name, progress, self.head.head())
-    }
-
-    fn hear(&mut self, news: News) -> Result<(), Error> {
-        let name = &self.config.name;
-        match news {
-            News::Reply(Reply::Ring(info), memory) => {
-                self.view.adopt(info, memory, name)?;
-                fault::point("consumer:ring_adopted");
-                // It may be the first real one, after an epoch of nothing.
-                self.check_batch_size()
-            }
-            News::Reply(Reply::Detached { stalled_secs }, _) => {
-                self.joined = false;
-                if self.in_epoch || self.position().index > 0 {
-                    // The log may have our samples still.
-                    self.stalled_secs = Some(stalled_secs);
-                    self.resume = Some(self.position());
-                }
-                Ok(())
-            }
-            News::Reply(Reply::Refused { why, batch_size: true }, _) => Err(Error::BatchSize(format!(
-                "feed {name:?} cannot give batches of {}: {why}",
-                self.config.batch_size.unwrap_or(0),
-            ))),
-            News::Reply(Reply::Refused { why, .. }, _) => Err(Error::Protocol(why)),
-            News::Reply(Reply::Pong, _) => {
-                self.patience.pong(name, self.link.server_pid());
-                Ok(())
-            }
-            News::Reply(Reply::Stuck(stuck), _) => {
-                self.patience.stuck(stuck);
-                Ok(())
-            }
-            // These are acted on when all that was published has been read: the head page says when.
-            News::Reply(Reply::Failed(_) | Reply::Ended, _) => Ok(()),
-            News::Reply(..) => Ok(()),
-            // A server that is over has told us so in the head page, and what it published stays readable.
-            News::Lost if matches!(self.head.state(), state::ENDED | state::FAILED) => {
-                if self.joined {
-                    Ok(())
-                } else {
-                    Err(self.why_over(self.head.state()))
-                }
-            }
-            News::Lost if self.head.state() == state::STOPPED => Err(self.why_over(state::STOPPED)),
-            News::Lost => Err(self.link.lost_error(name)),
-        }
-    }
-
-    /// The ring was replaced: its memory is on the way, or here, or comes when the server sees that we no longer rest.
-    fn adopt_ring(&mut self) -> Result<(), Error> {
-        let began = Instant::now();
-        self.link.send(&Request::Ping)?;
-        while self.view.generation() != self.head.generation() {
-            if began.elapsed() > Duration::from_secs(10) && !self.patience.is_asking() {
-                // One that answers has had its time.
-                let name = &self.config.name;
-                return Err(Error::ServerLost(format!("feed {name:?} announced a new ring and did not send it")));
-            }
-            match self.link.wait_news(&mut || Ok(()))? {
-                Some(news) => self.hear(news)?,
-                None => self.be_patient()?,
-            }
-            if !self.joined {
-                return Ok(());
-            }
-        }
-        Ok(())
-    }
-
-    fn why_over(&mut self, over: u32) -> Error {
-        if let Some(error) = self.stalled(None) {
-            return error;
-        }
-        if over == state::ENDED {
-            return Error::Ended { name: self.config.name.clone() };
-        }
-        let failure = self.link.failure();
-        let (name, pid) = (&self.config.name, self.link.server_pid());
-        match (over, failure) {
-            (state::FAILED, Some(failure)) => Error::Failed(failure),
-            (_, Some(failure)) => {
-                Error::ServerLost(format!("feed {name:?} (pid {pid}) was stopped: {}", failure.message))
-            }
-            _ => self.link.lost_error(name),
-        }
     }
 
     fn report_mode(&self) {
