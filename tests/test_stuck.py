@@ -107,7 +107,9 @@ def test_several_between_two_epochs_cost_one_rest() -> None:
 def test_one_that_holds_up_nobody_is_left_alone() -> None:
     """It evaluates for longer than the stall time, and is the only one there."""
     with (
-        feedline.Server(Numbered(2000, 10), "train", ring=200, stall_timeout_secs=0.3) as server,
+        feedline.Server(
+            Numbered(2000, 10), "train", ring=200, history=0, stall_timeout_secs=0.3
+        ) as server,
         feedline.attach("train", batch_size=10) as feed,
     ):
         generation = server.stats()["generation"]

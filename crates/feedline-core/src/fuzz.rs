@@ -20,7 +20,7 @@ use crate::schema::{ArrayKind, DType, Field, Schema, len_bytes};
 use crate::server::{ConsumerStats, ServerStats, strides};
 use crate::structure::{Class, Key, Node, Structure};
 use crate::whole::{self, Encoded};
-use crate::wire::{Channel, JoinAt, MAGIC, Reply, Request, RingInfo, VERSION};
+use crate::wire::{Channel, JoinAt, MAGIC, Reply, Request, RingInfo, Stuck, VERSION};
 
 /// Rings up to this length are really made.
 const SMALL: u64 = 1 << 20;
@@ -157,6 +157,8 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
                 join(None, JoinAt::At { epoch: 3, index: 400 }),
                 Request::Leave,
                 Request::Stats,
+                Request::Ping,
+                Request::Diagnose,
             ];
             framed(&messages)
         }
@@ -173,6 +175,8 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
                 Reply::Ended,
                 Reply::Detached { stalled_secs: 60.0 },
                 Reply::Stats(Box::new(stats)),
+                Reply::Pong,
+                Reply::Stuck(Stuck { secs: 30.0, samples: 640, place: "File \"loader.py\", line 7, in read".into() }),
             ]);
             framed(&messages)
         }

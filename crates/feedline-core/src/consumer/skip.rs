@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use feedline_ring::signal::UNKNOWN;
+
 use super::{Consumer, Look};
 
 /// What was lost.
@@ -24,7 +26,7 @@ impl Consumer {
         if cursor >= oldest && self.epoch >= self.head.first_known() {
             return None;
         }
-        let target = self.head.fastest().clamp(oldest.max(cursor), head.max(oldest).max(cursor));
+        let mut target = self.head.fastest().clamp(oldest.max(cursor), head.max(oldest).max(cursor));
         loop {
             let first_known = self.head.first_known();
             let end = self.head.end_of(self.epoch);
@@ -38,7 +40,14 @@ impl Consumer {
                 return Some(Look::EpochOver(end));
             }
             if self.epoch < first_known {
-                self.epoch = first_known;
+                // The first one whose beginning is known. The fastest isn't in an earlier one.
+                let start = self.head.end_of(first_known);
+                if start != UNKNOWN {
+                    self.lose(start.saturating_sub(cursor));
+                    cursor = cursor.max(start);
+                    target = target.max(cursor);
+                    (self.start, self.epoch) = (start, first_known + 1);
+                }
             } else {
                 self.lose(end - cursor);
                 cursor = end;
