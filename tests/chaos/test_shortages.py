@@ -69,7 +69,7 @@ def test_a_disk_that_is_too_small(small_disk: Path) -> None:
         Numbered(1000, 10, width=4096), "train", history="64MB", history_dir=small_disk
     )
     server.start()
-    with pytest.raises(feedline.FeedlineError, match=r"82\.0 MB.* 8\.4 MB are left") as error:
+    with pytest.raises(feedline.FeedMemoryError, match=r"82\.0 MB.* 8\.4 MB are left") as error:
         server.wait()
     assert str(small_disk) in str(error.value)
     server.stop()
@@ -119,7 +119,7 @@ def test_a_control_group_that_is_too_small(start: Start, small_group: Path) -> N
     for options in ({"ring": "500MB"}, {"history": "500MB"}):
         server = start(serve_in_group, group=str(small_group), **options)
         server.expect("ready")
-        server.expect_error(feedline.FeedlineError, "MB", "memory are left")
+        server.expect_error(feedline.FeedMemoryError, "MB", "memory are left")
     server = start(serve_in_group, group=str(small_group), ring="8MB")
     server.expect("ready")
     with feedline.attach("train", batch_size=32) as feed:
@@ -140,7 +140,7 @@ def serve_in_address_space(spare_mb: int, **options: Any) -> None:
 def test_an_address_space_that_is_too_small(start: Start) -> None:
     server = start(serve_in_address_space, spare_mb=300, ring="500MB")
     server.expect("ready")
-    server.expect_error(feedline.FeedlineError, "500.6 MB", "memory are left")
+    server.expect_error(feedline.FeedMemoryError, "500.6 MB", "memory are left")
     server = start(serve_in_address_space, spare_mb=300, ring="8MB")
     server.expect("ready")
     with feedline.attach("train", batch_size=32) as feed:
