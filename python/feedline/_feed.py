@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -12,6 +12,7 @@ from feedline import _records as _records
 from feedline._access import resolve_allow
 from feedline._core import FeedCore
 from feedline._errors import BatchSizeError, FeedlineError, FeedValueError
+from feedline._seat import Seat
 
 Join = Literal["auto", "now"]
 Format = Literal["torch", "numpy", "jax"]
@@ -30,6 +31,9 @@ def attach(
     reconnect_secs: float = 0.0,
     allow_pickle: bool = False,
     allow: Iterable[str | int] = (),
+    transform: Callable[[Any], Any] | None = None,
+    pin_memory: bool = False,
+    device: Any = None,
 ) -> Feed:
     """Attach to a running feed; use the result where the loader was.
 
@@ -49,8 +53,21 @@ def attach(
     A feed is taken from a server of one's own user, or root's; ``allow`` names others to trust, as
     for ``Server``.
 
-    Where torch is in use, the result is a ``torch.utils.data.DataLoader``.
+    ``transform`` is called with each batch, in this process, when it is asked for: jobs on one feed
+    can augment differently. It costs this job its own time, and nobody else. It may write into the
+    batch. Then tensors are copied to page-locked memory (``pin_memory``) and to ``device``.
+
+    Where torch is in use, the result is a ``torch.utils.data.DataLoader``. It can be pickled; the
+    copy attaches when it is first used, as another consumer.
     """
+    if transform is not None and not callable(transform):
+        raise FeedValueError(f"transform={transform!r} is not a function of a batch")
+    moves = pin_memory or device is not None
+    if moves and format not in (None, "torch"):
+        raise FeedValueError(
+            f'pin_memory and device are for torch tensors, not format="{format}"\n'
+            '  leave them out, or say format="torch"'
+        )
     arguments: dict[str, Any] = {
         "name": _checked_name(name),
         "batch_size": _checked_batch_size(batch_size),
@@ -63,17 +80,27 @@ def attach(
         "allow_pickle": bool(allow_pickle),
         "allow": resolve_allow(allow),
     }
+    if moves:
+        arguments["format"] = "torch"
+        transform = _torch_face(name).finisher(transform, bool(pin_memory), device)
     core = FeedCore(**arguments)
+    feed = Feed(Seat(arguments, core, transform))
+    format = arguments["format"]
     if format == "torch" or (format is None and (core.yields_torch or "torch" in sys.modules)):
-        try:
-            from feedline._torch import TorchFeed
-        except ImportError as error:
-            raise FeedlineError(
-                f'feed "{name}" yields torch tensors, and torch is not installed here\n'
-                '  take them as NumPy arrays: format="numpy"'
-            ) from error
-        return TorchFeed(arguments, core)
-    return Feed(arguments, core)
+        torch_feed: Feed = _torch_face(name).torch_feed(feed)
+        return torch_feed
+    return feed
+
+
+def _torch_face(name: str) -> Any:
+    try:
+        from feedline import _torch
+    except ImportError as error:
+        raise FeedlineError(
+            f'feed "{name}" yields torch tensors, and torch is not installed here\n'
+            '  take them as NumPy arrays: format="numpy"'
+        ) from error
+    return _torch
 
 
 def _checked_name(name: object) -> str:
@@ -102,40 +129,26 @@ def _checked_batch_size(batch_size: object) -> int | None:
 class Feed:
     """A cursor on a feed. Each ``iter()`` is one epoch; leaving it early gives the cursor back.
 
-    Safe to hold in a process that forks: a child that iterates attaches anew.
+    Safe to hold in a process that forks: a child that iterates attaches anew. So does a copy that
+    was pickled.
     """
 
-    def __init__(self, arguments: dict[str, Any], core: FeedCore) -> None:
+    def __init__(self, seat: Seat) -> None:
         """Made by ``attach``."""
-        self._arguments = arguments
-        self._attached = core
-
-    @property
-    def _core(self) -> FeedCore:
-        """The place in the feed of this process: a forked child must not touch its parent's."""
-        if self._attached.is_inherited:
-            self._attached = FeedCore(**self._arguments)
-        return self._attached
+        self._seat = seat
 
     @property
     def name(self) -> str:
         """The feed's name."""
-        return str(self._arguments["name"])
+        return self._seat.name
 
     def __iter__(self) -> Iterator[Any]:
         """One epoch; nothing happens before its first batch is asked for."""
-        if self._attached.is_inherited:
-            return self._iterate_anew()
-        if self._core.closed:
-            raise FeedlineError(f'feed "{self.name}" is closed')
-        return self._core.iterate()
-
-    def _iterate_anew(self) -> Iterator[Any]:
-        yield from self._core.iterate()
+        return self._seat.iterate()
 
     def __len__(self) -> int:
         """Batches per epoch, exactly; a ``TypeError`` until that is known (after one epoch)."""
-        batches = self._core.batches_per_epoch()
+        batches = self._seat.core.batches_per_epoch()
         if batches is None:
             raise TypeError(
                 f'the length of feed "{self.name}" is not known before its first epoch has ended\n'
@@ -150,14 +163,14 @@ class Feed:
     @property
     def epoch(self) -> int:
         """The feed's epoch that is being read, or is next."""
-        return self._core.epoch
+        return self._seat.core.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Accepted because frameworks call it; the server decides which epoch comes."""
 
     def state_dict(self) -> dict[str, Any]:
         """Where this consumer is: the feed, the epoch, and the number of its next sample there."""
-        epoch, sample = self._core.position()
+        epoch, sample = self._seat.core.position()
         return {"feed": self.name, "epoch": epoch, "sample": sample}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -174,16 +187,15 @@ class Feed:
             raise FeedValueError(f'{state!r} is not a place in feed "{self.name}"')
         # A state from before the first batch is no place yet.
         if (epoch, sample) != (0, 0):
-            self._core.resume_at(epoch, sample)
+            self._seat.core.resume_at(epoch, sample)
 
     def stats(self) -> dict[str, Any]:
         """Counts of this consumer: samples, batches, time waited, leases, how batches are taken."""
-        return self._core.stats()
+        return self._seat.core.stats()
 
     def close(self) -> None:
         """Let go of the feed. Batches that are still alive keep their bytes."""
-        if not self._attached.is_inherited:
-            self._attached.close()
+        self._seat.close()
 
     def __enter__(self) -> Self:
         return self
@@ -197,4 +209,4 @@ class Feed:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<feedline.Feed {self.name!r}, batch_size={self._arguments['batch_size']}>"
+        return f"<feedline.Feed {self.name!r}, batch_size={self._seat.arguments['batch_size']}>"
