@@ -1,4 +1,5 @@
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Self, final
 
 __all__ = [
@@ -9,6 +10,7 @@ __all__ = [
     "__version__",
     "check_name",
     "feeds",
+    "folder",
     "parse_size",
 ]
 
@@ -29,6 +31,7 @@ class FeedCore:
         reconnect_secs: float,
         allow_pickle: bool,
         allow: tuple[list[int], list[int]],
+        when_missing: Callable[[], object] | None,
     ) -> Self: ...
     @property
     def is_inherited(self) -> bool: ...
@@ -100,3 +103,4 @@ class ServerCore:
 def check_name(name: str) -> None: ...
 def parse_size(text: str) -> int | None: ...
 def feeds() -> list[tuple[str, int, str]]: ...
+def folder() -> Path: ...

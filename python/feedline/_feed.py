@@ -10,7 +10,6 @@ from typing import Any, Literal, Self
 # _records: the core looks it up while it hands out batches, when no import should begin any more.
 from feedline import _records as _records
 from feedline._access import resolve_allow
-from feedline._core import FeedCore
 from feedline._errors import BatchSizeError, FeedlineError, FeedValueError
 from feedline._seat import Seat
 
@@ -34,6 +33,7 @@ def attach(
     transform: Callable[[Any], Any] | None = None,
     pin_memory: bool = False,
     device: Any = None,
+    _when_missing: Callable[[], object] | None = None,
 ) -> Feed:
     """Attach to a running feed; use the result where the loader was.
 
@@ -83,8 +83,8 @@ def attach(
     if moves:
         arguments["format"] = "torch"
         transform = _torch_face(name).finisher(transform, bool(pin_memory), device)
-    core = FeedCore(**arguments)
-    feed = Feed(Seat(arguments, core, transform))
+    feed = Feed(Seat(arguments, transform, _when_missing))
+    core = feed._seat.core
     format = arguments["format"]
     if format == "torch" or (format is None and (core.yields_torch or "torch" in sys.modules)):
         torch_feed: Feed = _torch_face(name).torch_feed(feed)

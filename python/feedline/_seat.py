@@ -17,16 +17,20 @@ class Seat:
     """Attached, or able to attach."""
 
     def __init__(
-        self, arguments: dict[str, Any], core: FeedCore, finish: Callable[[Any], Any] | None
+        self,
+        arguments: dict[str, Any],
+        finish: Callable[[Any], Any] | None,
+        when_missing: Callable[[], object] | None,
     ) -> None:
-        """Keep what ``FeedCore`` was made with, and what to do with each batch."""
+        """Keep what to ask for, what to do with each batch, and while nobody serves the feed."""
         self.arguments = arguments
         self.name: str = arguments["name"]
         self.finish = finish
         # What errors of this feed should end with, and whatever must live as long as it does.
         self.note: str | None = None
         self.keeps: Any = None
-        self._core: FeedCore | None = core
+        self._when_missing = when_missing
+        self._core: FeedCore | None = None
 
     @property
     def here(self) -> FeedCore | None:
@@ -39,7 +43,8 @@ class Seat:
         """The same, attached now if need be."""
         core = self.here
         if core is None:
-            core = self._core = FeedCore(**self.arguments)
+            core = FeedCore(**self.arguments, when_missing=self._when_missing)
+            self._core = core
         return core
 
     def iterate(self) -> Iterator[Any]:
@@ -67,7 +72,7 @@ class Seat:
             keeps.stop()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_core": None, "keeps": None}
+        return {**self.__dict__, "_core": None, "_when_missing": None, "keeps": None}
 
 
 def _noting(batches: Iterator[Any], note: str) -> Iterator[Any]:

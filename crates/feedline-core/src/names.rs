@@ -98,7 +98,7 @@ pub fn socket_path(name: &str) -> Result<PathBuf, Error> {
 }
 
 /// Makes the folder if needed and checks that it is ours alone.
-fn prepare_folder() -> Result<PathBuf, Error> {
+pub fn prepare_folder() -> Result<PathBuf, Error> {
     let path = folder();
     let fail = |why: String| Error::Folder { path: path.clone(), why };
     match fs::DirBuilder::new().recursive(true).mode(0o700).create(&path) {

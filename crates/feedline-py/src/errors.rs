@@ -66,7 +66,12 @@ thread_local! {
 
 /// The hook that lets Ctrl-C end a wait: Python's pending signals are handled on the calling thread.
 pub fn check_signals() -> Result<(), Error> {
-    let raised = Python::try_attach(|py| py.check_signals().err()).flatten();
+    act(|py| py.check_signals())
+}
+
+/// Runs something of Python's in the middle of a wait. What it raises ends the wait, and is raised in its place.
+pub fn act<T>(call: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<(), Error> {
+    let raised = Python::try_attach(|py| call(py).err()).flatten();
     match raised {
         None => Ok(()),
         Some(error) => {
@@ -76,7 +81,7 @@ pub fn check_signals() -> Result<(), Error> {
     }
 }
 
-/// What [`check_signals`] left behind on this thread.
+/// What [`act`] left behind on this thread.
 pub fn take_interrupt() -> Option<PyErr> {
     INTERRUPT.with(std::cell::RefCell::take)
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use feedline_core::batch::Received;
-use feedline_core::consumer::{Config, Consumer, ConsumerStats, EpochLength, Mode};
+use feedline_core::consumer::{Config, Consumer, ConsumerStats, EpochLength, Mode, WhenMissing};
 use feedline_core::schema::{ArrayKind, Schema};
 use feedline_core::source::Mark;
 use feedline_core::wire::JoinAt;
@@ -21,7 +21,7 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::errors::{check_signals, invalid, to_python};
+use crate::errors::{act, check_signals, invalid, to_python};
 use crate::rebuild::{Format, Rebuilder};
 
 /// A feed that this process has attached to.
@@ -132,7 +132,7 @@ impl FeedCore {
     /// Attaches: waits for the feed and its first batch.
     #[new]
     #[pyo3(signature = (
-        name, *, batch_size, drop_last, join, timeout_secs, format, mode, reconnect_secs, allow_pickle, allow,
+        name, *, batch_size, drop_last, join, timeout_secs, format, mode, reconnect_secs, allow_pickle, allow, when_missing,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
@@ -147,6 +147,7 @@ impl FeedCore {
         reconnect_secs: f64,
         allow_pickle: bool,
         allow: (Vec<u32>, Vec<u32>),
+        when_missing: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let entry = match join {
             "auto" => JoinAt::EpochStart,
@@ -168,8 +169,18 @@ impl FeedCore {
         let reconnect = secs("reconnect_secs", reconnect_secs)?;
         let format = Format::parse(format).map_err(|message| invalid(py, message))?;
         let allow = Allow { uids: allow.0, gids: allow.1 };
-        let config =
-            Config { name, batch_size, drop_last, entry, timeout, answer_timeout: timeout, mode, reconnect, allow };
+        let config = Config {
+            batch_size,
+            drop_last,
+            entry,
+            timeout,
+            answer_timeout: timeout,
+            mode,
+            reconnect,
+            allow,
+            when_missing: when_missing.map(|call| WhenMissing(Arc::new(move || act(|py| call.call0(py))))),
+            ..Config::new(name)
+        };
         let attached = py.detach(|| Consumer::attach(config.clone(), &mut check_signals));
         let consumer = attached.map_err(|error| to_python(py, &error))?;
         let yields_torch = match consumer.schema() {

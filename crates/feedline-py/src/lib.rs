@@ -25,7 +25,7 @@ mod _core {
     #[pymodule_export]
     use super::feed::{Batches, FeedCore};
     #[pymodule_export]
-    use super::server::{ServerCore, check_name, feeds, parse_size};
+    use super::server::{ServerCore, check_name, feeds, folder, parse_size};
     #[pymodule_export]
     use super::tensor::Exported;
 

@@ -41,6 +41,12 @@ pub fn feeds() -> Vec<(String, u32, String)> {
     names::feeds().into_iter().map(info).collect()
 }
 
+/// The folder of this user's feeds, made if need be.
+#[pyfunction]
+pub fn folder(py: Python<'_>) -> PyResult<PathBuf> {
+    names::prepare_folder().map_err(|error| to_python(py, &error))
+}
+
 #[pymethods]
 impl ServerCore {
     /// Takes the name and listens.

@@ -9,8 +9,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-use super::Check;
 use super::patience::{LEAST, silent_error, warn_of_loader};
+use super::{Check, Config, WhenMissing};
 use crate::access::Allow;
 use crate::error::{Error, Failure, FailureKind};
 use crate::wire::{Channel, MAGIC, Reply, Request, RingInfo, Stuck, VERSION, WireError};
@@ -83,7 +83,8 @@ pub(crate) fn connect_to(path: &std::path::Path, allow: &Allow) -> Result<Option
 
 impl Link {
     /// Finds a server and waits until it has its first batch.
-    pub fn open(name: &str, allow: &Allow, timeout: Duration, check: Check<'_>) -> Result<(Self, Welcome), Error> {
+    pub fn open(config: &Config, timeout: Duration, check: Check<'_>) -> Result<(Self, Welcome), Error> {
+        let Config { name, allow, when_missing, .. } = config;
         let path = names::socket_path(name)?;
         let began = Instant::now();
         loop {
@@ -97,9 +98,12 @@ impl Link {
             }
             if began.elapsed() >= timeout {
                 let waited_secs = timeout.as_secs_f64();
-                return Err(Error::NotFound { name: name.into(), waited_secs, running: names::running_text() });
+                return Err(Error::NotFound { name: name.clone(), waited_secs, running: names::running_text() });
             }
             check()?;
+            if let Some(WhenMissing(act)) = when_missing {
+                act()?;
+            }
             std::thread::sleep(RETRY.min(timeout.saturating_sub(began.elapsed())));
         }
     }

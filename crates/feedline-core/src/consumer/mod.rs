@@ -83,6 +83,18 @@ pub struct Config {
     pub reconnect: Duration,
     /// Whose feed it may be, besides one's own and root's.
     pub allow: Allow,
+    /// What to do while nobody serves it.
+    pub when_missing: Option<WhenMissing>,
+}
+
+/// Called again and again while a feed is looked for and not there: may have it started. Doesn't wait; an error ends the search.
+#[derive(Clone)]
+pub struct WhenMissing(pub Arc<dyn Fn() -> Result<(), Error> + Send + Sync>);
+
+impl std::fmt::Debug for WhenMissing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WhenMissing")
+    }
 }
 
 impl Config {
@@ -98,6 +110,7 @@ impl Config {
             mode: Mode::Cow,
             reconnect: Duration::ZERO,
             allow: Allow::default(),
+            when_missing: None,
         }
     }
 }
@@ -156,7 +169,7 @@ impl Consumer {
         if config.batch_size == Some(0) {
             return Err(Error::BatchSize("a batch has at least one sample, not 0".into()));
         }
-        let (link, welcome) = Link::open(&config.name, &config.allow, config.timeout, check)?;
+        let (link, welcome) = Link::open(&config, config.timeout, check)?;
         fault::point("consumer:attached");
         let head = Arc::new(welcome.head);
         let table = LeaseTable::new(Arc::clone(&head), welcome.page, welcome.bell, 0, 0);
