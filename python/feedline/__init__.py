@@ -4,6 +4,8 @@ A feed is a log of samples in shared memory; a consumer is a cursor on it.
 
     feedline.serve(loader, "imagenet")                 # in one process
     feed = feedline.attach("imagenet", batch_size=96)  # in each script, instead of the loader
+
+    feed = feedline.share(make_loader, "imagenet", batch_size=96)  # or one script, started N times
 """
 
 from feedline._core import __version__
@@ -22,6 +24,7 @@ from feedline._errors import (
 )
 from feedline._feed import Feed, attach
 from feedline._server import FeedInfo, Server, feeds, serve
+from feedline._share import share
 
 __all__ = [
     "BatchSizeError",
@@ -42,4 +45,5 @@ __all__ = [
     "attach",
     "feeds",
     "serve",
+    "share",
 ]

@@ -65,6 +65,7 @@ thread_local! {
 }
 
 /// The hook that lets Ctrl-C end a wait: Python's pending signals are handled on the calling thread.
+#[expect(clippy::redundant_closure_for_method_calls, reason = "the method is not general over Python's lifetime")]
 pub fn check_signals() -> Result<(), Error> {
     act(|py| py.check_signals())
 }

@@ -1,0 +1,134 @@
+"""The server's process of a shared feed: ``python -m feedline._host NAME LOCK``, by ``share``.
+
+Gets what to serve on its standard input, and the lock that says that it is being started; lets go
+of the lock once it has the feed's name. What goes wrong before is left in the record, for those who
+wait; afterwards consumers hear of it from the feed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+from feedline import _starting
+from feedline._core import feeds
+from feedline._errors import FeedlineError
+from feedline._server import Server
+from feedline._starting import log_path
+
+# Whoever started us looks for us all the time, but the machine may be busy.
+_FIRST_CONSUMER_SECS = 5.0
+
+
+def main() -> None:
+    """Detach from whoever started us, and serve."""
+    name, lock = sys.argv[1], int(sys.argv[2])
+    os.set_inheritable(lock, False)
+    try:
+        host: dict[str, Any] = pickle.loads(sys.stdin.buffer.read())
+    except (EOFError, pickle.UnpicklingError):
+        return  # the starter was killed before it had sent all
+    if os.fork() > 0:
+        os._exit(0)
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    _look_like(host)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    try:
+        loader = pickle.loads(host["make_loader"])()
+    except BaseException as error:
+        _leave_word(lock, _traceback(f'make_loader of feed "{name}" raised', error), name)
+        raise
+    try:
+        server = Server(loader, name, **host["options"])
+        core = server._bind()
+    except Exception as error:
+        # Somebody serves the name by hand: then that is the feed.
+        if not any(one == name for one, _, _ in feeds()):
+            _leave_word(lock, str(error), name)
+        raise
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    stop = f"its server (pid {os.getpid()}) was told to stop"
+    signal.signal(signal.SIGTERM, lambda *_: core.stop(stop))
+    threading.Thread(
+        target=_leave_if_nobody_comes, args=(server, host["options"]["linger_secs"]), daemon=True
+    ).start()
+    try:
+        server._run(core)
+    except BaseException as error:
+        text = (
+            str(error)
+            if isinstance(error, FeedlineError)
+            else _traceback("the loader raised", error)
+        )
+        with _starting.locked(name) as file:
+            _leave_word(file.fileno(), text, name)
+        raise
+    finally:
+        server.stop()
+    _tidy(name)
+
+
+def _look_like(host: dict[str, Any]) -> None:
+    """Find modules as the script does that we serve for, and have its arguments."""
+    sys.path[:] = host["path"]
+    sys.argv[:] = host["argv"]
+    os.environ.pop("PYTHONPATH", None)
+    if host["PYTHONPATH"] is not None:
+        os.environ["PYTHONPATH"] = host["PYTHONPATH"]
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    if sys.version_info >= (3, 14):
+        # Classes of the script exist only here: workers of the loader couldn't import them.
+        multiprocessing.set_start_method("fork")
+
+
+def _traceback(what: str, error: BaseException) -> str:
+    """What was raised, without the frame of ours that it was raised through."""
+    trace = error.__traceback__ and error.__traceback__.tb_next
+    lines = traceback.format_exception(type(error), error, trace)
+    return f"{what} {error!r}\n\n{''.join(lines).rstrip()}"
+
+
+def _leave_word(lock: int, text: str, name: str) -> None:
+    message = f"{text}\n  what its server printed: {log_path(name)}"
+    with open(lock, "r+", closefd=False) as file:
+        record = _starting.read(file)
+        record.failed, record.message = _starting.now(), message
+        _starting.write(file, record)
+
+
+def _leave_if_nobody_comes(server: Server, linger_secs: float) -> None:
+    """Stop if whoever wanted this feed has died before it attached."""
+    began = time.monotonic()
+    while time.monotonic() - began < max(_FIRST_CONSUMER_SECS, linger_secs):
+        time.sleep(0.2)
+        if server.stats()["consumers"]:
+            return
+    server.stop()
+
+
+def _tidy(name: str) -> None:
+    """After a good end only what was printed stays."""
+    file = _starting.try_lock(name)
+    if file is None:
+        return
+    with file:
+        sys.stdout.flush()
+        with contextlib.suppress(OSError):
+            if os.stat(log_path(name)).st_size == 0:
+                os.unlink(log_path(name))
+            os.unlink(_starting.lock_path(name))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+"""One script, started many times: the first one starts the server, all attach."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import logging
+import os
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+
+from feedline import _starting
+from feedline._core import feeds
+from feedline._errors import (
+    FeedlineError,
+    FeedNotFoundError,
+    FeedValueError,
+    LoaderError,
+    StalledError,
+)
+from feedline._feed import Feed, attach
+from feedline._seat import noted
+from feedline._server import Server
+from feedline._starting import Record, log_path
+
+_log = logging.getLogger("feedline")
+
+# A server that dies so often while it is being started will die again.
+_MOST_ATTEMPTS = 5
+# Making a loader of a large data set and its first batch may take minutes.
+_TIMEOUT_SECS = 300.0
+_SAY_SO_AFTER_SECS = 30.0
+
+
+def share(
+    make_loader: Callable[[], Any],
+    name: str,
+    *,
+    batch_size: int | None = None,
+    linger_secs: float = 10.0,
+    **both: Any,
+) -> Feed:
+    """Share the loader that ``make_loader()`` returns with all who call this with the same name.
+
+    The first one to come starts a server: a process of its own, which calls ``make_loader`` and
+    leaves ``linger_secs`` after the last consumer. Takes the keywords of ``Server``, which count
+    for whoever starts it, and of ``attach``; ``timeout_secs`` (300) covers making the loader and
+    its first batch.
+
+    ``make_loader`` goes to the server by value: lambdas, closures and functions of a script or a
+    notebook will do, with what they refer to, as long as that can be pickled. The script itself
+    isn't run again. Costs the start of an interpreter, and whatever ``make_loader`` imports.
+
+    What the loader prints goes to a log file beside the feed's socket; errors name it. What
+    ``make_loader`` or the loader raises is raised here and by every consumer, with its traceback.
+    With ``reconnect_secs``, a server that died is started again.
+
+    ``FEEDLINE_MODE=off`` in the environment makes this return ``make_loader()``;
+    ``FEEDLINE_MODE=local`` serves from a thread of this process, and nobody else.
+    """
+    if not callable(make_loader):
+        raise TypeError(
+            f"make_loader is a function that returns a loader, not a {type(make_loader).__name__}\n"
+            "  share(lambda: loader, ...)"
+        )
+    for_server, for_consumer = _sorted(both)
+    # What is wrong with them should be said here, not in the server's log.
+    Server([], name, linger_secs=linger_secs, **_without(for_server, "state_file"))
+    for_consumer = {"batch_size": batch_size, "timeout_secs": _TIMEOUT_SECS, **for_consumer}
+    mode = os.environ.get("FEEDLINE_MODE", "")
+    if mode == "off":
+        plain: Feed = _plain(make_loader, for_consumer)
+        return plain
+    if mode == "local":
+        return _local(make_loader, name, for_server, for_consumer)
+    if mode not in ("", "shared"):
+        raise FeedValueError(
+            f'FEEDLINE_MODE="{mode}" is not one of "off", "local", "shared"\n'
+            "  unset it to share the loader"
+        )
+    starter = Starter(make_loader, name, {**for_server, "linger_secs": linger_secs})
+    note = f"what its server printed: {log_path(name)}"
+    try:
+        feed = attach(name, **for_consumer, _when_missing=starter)
+    except FeedNotFoundError:
+        waited = for_consumer["timeout_secs"]
+        raise StalledError(
+            f'the server of feed "{name}" is still being started after {waited:g} s: make_loader '
+            f"has not returned\n  {note}\n  give it longer: timeout_secs=..."
+        ) from None
+    except FeedlineError as error:
+        if isinstance(error, FeedValueError) or note in str(error):
+            raise
+        raise noted(error, note) from error.__cause__
+    feed._seat.note = note
+    starter.compare()
+    return feed
+
+
+def _sorted(both: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Tell a server's keywords from a consumer's; some are both."""
+    of_server = _keywords(Server.__init__)
+    of_consumer = _keywords(attach)
+    for key in both:
+        if key not in of_server | of_consumer:
+            raise TypeError(
+                f"share() got an unexpected keyword argument {key!r}\n"
+                "  it takes what Server and attach take"
+            )
+    return (
+        {key: value for key, value in both.items() if key in of_server},
+        {key: value for key, value in both.items() if key in of_consumer},
+    )
+
+
+def _keywords(function: Callable[..., Any]) -> set[str]:
+    parameters = inspect.signature(function).parameters.values()
+    return {
+        one.name
+        for one in parameters
+        if one.kind is one.KEYWORD_ONLY and not one.name.startswith("_")
+    }
+
+
+def _without(options: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if key not in keys}
+
+
+def _plain(make_loader: Callable[[], Any], options: dict[str, Any]) -> Any:
+    loader = make_loader()
+    asked = {key: value for key, value in options.items() if value and key != "timeout_secs"}
+    if asked.get("batch_size") == getattr(loader, "batch_size", None):
+        asked.pop("batch_size", None)
+    if asked:
+        _log.warning(
+            "FEEDLINE_MODE=off: the plain loader knows nothing of %s\n"
+            "  FEEDLINE_MODE=local serves in this process, with all of it",
+            _text(asked),
+        )
+    return loader
+
+
+def _local(
+    make_loader: Callable[[], Any],
+    name: str,
+    for_server: dict[str, Any],
+    for_consumer: dict[str, Any],
+) -> Feed:
+    own = f"{name[:30]}.local-{os.getpid()}-{next(_count)}"
+    server = Server(make_loader(), own, **for_server).start()
+    try:
+        feed = attach(own, **for_consumer)
+    except BaseException:
+        server.stop()
+        raise
+    seat = feed._seat
+    seat.name, seat.keeps = name, server
+    weakref.finalize(seat, server.stop)
+    return feed
+
+
+_count = itertools.count(1)
+
+
+class Starter:
+    """Has a feed's server started while nobody serves it. Never waits; called again and again."""
+
+    def __init__(self, make_loader: Callable[[], Any], name: str, options: dict[str, Any]) -> None:
+        """Remember what to start."""
+        self._make_loader = make_loader
+        self._name = name
+        self._options = options
+        self._since = _starting.now()
+        self._said = False
+
+    def __call__(self) -> None:
+        """Start the server, unless somebody is at it; raise why it can't be."""
+        lock = _starting.try_lock(self._name)
+        if lock is None:
+            self._say_so()
+            return
+        with lock:
+            if any(name == self._name for name, _, _ in feeds()):
+                return
+            record = _starting.read(lock)
+            if record.failed > self._since:
+                raise LoaderError(record.message)
+            attempts = record.attempts + 1 if record.began > self._since else 1
+            if attempts > _MOST_ATTEMPTS:
+                raise FeedlineError(
+                    f'the server of feed "{self._name}" died {record.attempts} times while it was '
+                    f"being started\n  what its server printed: {log_path(self._name)}"
+                )
+            payload = self._payload()
+            _starting.write(lock, Record(_starting.now(), attempts, _text(self._options)))
+            self._start(lock.fileno(), payload)
+
+    def _payload(self) -> bytes:
+        try:
+            make_loader = cloudpickle.dumps(self._make_loader)
+        except Exception as error:
+            raise FeedValueError(
+                f"make_loader cannot be sent to the server's process: {error}\n"
+                "  open files, connections and the like inside make_loader, not outside of it"
+            ) from error
+        host = {
+            "name": self._name,
+            "options": self._options,
+            "make_loader": make_loader,
+            "argv": sys.argv,
+            "path": sys.path,
+            "PYTHONPATH": os.environ.get("PYTHONPATH"),
+        }
+        return bytes(cloudpickle.dumps(host))
+
+    def _start(self, lock: int, payload: bytes) -> None:
+        log = os.open(
+            log_path(self._name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600
+        )
+        try:
+            process = subprocess.Popen(
+                # -P: a file of the working folder must not pass for a module of the library.
+                [sys.executable, "-P", "-m", "feedline._host", self._name, str(lock)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                pass_fds=(lock,),
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+            )
+        finally:
+            os.close(log)
+        # It reads all and leaves a child behind, which is the server and nobody's child.
+        process.communicate(payload)
+
+    def _say_so(self) -> None:
+        if not self._said and _starting.now() - self._since > _SAY_SO_AFTER_SECS:
+            self._said = True
+            _log.warning(
+                'the server of feed "%s" is still being started\n  what it printed: %s',
+                self._name,
+                log_path(self._name),
+            )
+
+    def compare(self) -> None:
+        """Say so if the server runs with other options than these."""
+        running = _starting.options_of(self._name)
+        if running and running != _text(self._options):
+            _log.warning(
+                'feed "%s" runs already, started with %s\n  what was asked for here does not '
+                "count: %s",
+                self._name,
+                running,
+                _text(self._options),
+            )
+
+
+def _text(options: dict[str, Any]) -> str:
+    return ", ".join(f"{key}={options[key]!r}" for key in sorted(options))
+
+
+__all__ = ["share"]
