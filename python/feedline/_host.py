@@ -23,6 +23,7 @@ from typing import Any
 from feedline import _starting
 from feedline._core import feeds
 from feedline._errors import FeedlineError
+from feedline._loader import made_by
 from feedline._server import Server
 from feedline._starting import log_path
 
@@ -45,7 +46,7 @@ def main() -> None:
     _look_like(host)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     try:
-        loader = pickle.loads(host["make_loader"])()
+        loader = made_by(pickle.loads(host["make_loader"]))
     except BaseException as error:
         _leave_word(lock, _traceback(f'make_loader of feed "{name}" raised', error), name)
         raise
@@ -93,8 +94,10 @@ def _look_like(host: dict[str, Any]) -> None:
 
 
 def _traceback(what: str, error: BaseException) -> str:
-    """What was raised, without the frame of ours that it was raised through."""
-    trace = error.__traceback__ and error.__traceback__.tb_next
+    """What was raised, without the frames of ours that it was raised through."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__package__") == "feedline":
+        trace = trace.tb_next
     lines = traceback.format_exception(type(error), error, trace)
     return f"{what} {error!r}\n\n{''.join(lines).rstrip()}"
 

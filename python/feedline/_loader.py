@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 
@@ -27,6 +27,23 @@ def is_one_shot(loader: object) -> bool:
     if isinstance(loader, types.GeneratorType):
         return True
     return hasattr(loader, "__next__") and type(loader).__module__ in ("builtins", "itertools")
+
+
+class Anew:
+    """What a function makes, made anew for each epoch if it is a generator."""
+
+    def __init__(self, generate: Callable[[], Iterable[Any]]) -> None:
+        """Keep a generator function."""
+        self._generate = generate
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._generate())
+
+
+def made_by(make_loader: Callable[[], Any]) -> Any:
+    """The loader; one that can be iterated again where the function is a generator's."""
+    loader = make_loader()
+    return Anew(make_loader) if isinstance(loader, types.GeneratorType) else loader
 
 
 class Length(NamedTuple):

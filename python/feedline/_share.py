@@ -24,6 +24,7 @@ from feedline._errors import (
     StalledError,
 )
 from feedline._feed import Feed, attach
+from feedline._loader import made_by
 from feedline._seat import noted
 from feedline._server import Server
 from feedline._starting import Record, log_path
@@ -54,7 +55,7 @@ def share(
 
     ``make_loader`` goes to the server by value: lambdas, closures and functions of a script or a
     notebook will do, with what they refer to, as long as that can be pickled. The script itself
-    isn't run again. Costs the start of an interpreter, and whatever ``make_loader`` imports.
+    isn't run again. A generator function is called anew for each epoch. Costs the start of an interpreter, and whatever ``make_loader`` imports.
 
     What the loader prints goes to a log file beside the feed's socket; errors name it. What
     ``make_loader`` or the loader raises is raised here and by every consumer, with its traceback.
@@ -152,7 +153,7 @@ def _local(
     for_consumer: dict[str, Any],
 ) -> Feed:
     own = f"{name[:30]}.local-{os.getpid()}-{next(_count)}"
-    server = Server(make_loader(), own, **for_server).start()
+    server = Server(made_by(make_loader), own, **for_server).start()
     try:
         feed = attach(own, **for_consumer)
     except BaseException:

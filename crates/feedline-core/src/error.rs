@@ -74,7 +74,9 @@ pub enum Error {
     #[error("{}", .0.message)]
     Failed(Failure),
     /// All epochs are over.
-    #[error("feed {name:?} has ended: all its epochs are over\n  serve it with epochs=None to go on without end")]
+    #[error(
+        "feed {name:?} has ended: all its epochs are over\n  serve it with epochs=None, from a loader that can be iterated again, to go on without end"
+    )]
     Ended {
         /// Which feed.
         name: String,

@@ -54,6 +54,19 @@ struct State {
     closed: bool,
 }
 
+impl State {
+    /// The consumer of an iteration that has had all its batches, and is still held by somebody.
+    fn finished(&mut self) -> Option<Consumer> {
+        self.active.iter().filter_map(Weak::upgrade).find_map(|iteration| {
+            let mut iteration = iteration.try_lock().ok()?;
+            let mut consumer = iteration.consumer.take_if(|consumer| consumer.has_read_all())?;
+            iteration.over = true;
+            consumer.stop();
+            Some(consumer)
+        })
+    }
+}
+
 impl FeedCore {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -63,7 +76,7 @@ impl FeedCore {
     fn consumer(&self) -> Result<Consumer, Error> {
         let (idle, mut end) = {
             let mut state = self.lock();
-            (state.idle.take(), state.end.clone())
+            (state.idle.take().or_else(|| state.finished()), state.end.clone())
         };
         if let Some(mut idle) = idle {
             match idle.check() {
@@ -119,6 +132,7 @@ impl FeedCore {
     fn put_back(&self, consumer: Consumer) {
         let mut state = self.lock();
         if state.idle.is_none() && !state.closed {
+            state.stats = consumer.stats();
             state.idle = Some(consumer);
         } else {
             drop(state);
@@ -440,7 +454,7 @@ impl Drop for Batches {
         let feed = self.feed.get();
         // Batches that are still alive are made private: not while everybody waits for the GIL.
         without_gil(move || {
-            consumer.leave();
+            consumer.stop();
             feed.put_back(consumer);
         });
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use feedline_ring::LeaseTable;
+use feedline_ring::signal::UNKNOWN;
 
 use super::link::Link;
 use super::patience::Patience;
@@ -16,6 +17,28 @@ use crate::source::Mark;
 impl Consumer {
     /// The next sample that this consumer will get: where to go on after a crash.
     pub fn position(&self) -> Mark {
+        let place = self.place();
+        let is_over = self.resume.is_none() && (self.is_finished || self.has_read_all());
+        if is_over { Mark { epoch: place.epoch + 1, index: 0 } } else { place }
+    }
+
+    /// Whether nothing of this epoch is left for us, as far as its length is known.
+    pub fn has_read_all(&self) -> bool {
+        let (true, true, Some(cursor)) = (self.joined, self.in_epoch, self.cursor) else { return false };
+        let samples = if self.view.is_cut() { self.head.length().samples } else { UNKNOWN };
+        let end = match self.head.end_of(self.epoch_in_log()) {
+            UNKNOWN if samples == UNKNOWN => return self.taken.is_some() && self.taken == self.batches_per_epoch(),
+            UNKNOWN => self.start.saturating_add(samples),
+            end => end,
+        };
+        let left = end.saturating_sub(cursor);
+        let size =
+            self.config.batch_size.unwrap_or_else(|| if self.view.is_cut() { self.view.source_batch() } else { 1 });
+        left == 0 || (self.config.drop_last && left < size)
+    }
+
+    /// Where we stand in the epoch that we are in.
+    pub(super) fn place(&self) -> Mark {
         if let Some(mark) = self.resume {
             return mark;
         }
@@ -41,6 +64,7 @@ impl Consumer {
         self.leave();
         self.epoch = mark.epoch;
         self.resume = Some(mark);
+        self.may_be_over = mark.index > 0;
     }
 
     /// Waits for another server of the same feed, and goes on with it where we were.
@@ -68,7 +92,7 @@ impl Consumer {
             return Err(Error::Failed(Failure::new(FailureKind::Schema, message)));
         }
         // Who had left has no place to go back to.
-        let mark = if self.joined { Some(self.position()) } else { self.resume };
+        let mark = if self.joined { Some(self.place()) } else { self.resume };
         self.returning = mark.map_or((0, 0), |mark| self.others(mark.epoch));
         let head = Arc::new(welcome.head);
         // What was handed out keeps the old ring, which nobody writes to any more.
@@ -80,6 +104,7 @@ impl Consumer {
         (self.joined, self.joining) = (false, false);
         self.stalled_secs = None;
         self.resume = mark;
+        self.may_be_over |= std::mem::take(&mut self.is_finished);
         self.report_mode();
         let waited = began.elapsed().as_secs_f64();
         match mark {

@@ -142,6 +142,12 @@ pub struct Consumer {
     lead: u64,
     /// Whether something of the epoch was handed out.
     in_epoch: bool,
+    /// How many batches, if it was from the epoch's start on.
+    taken: Option<u64>,
+    /// All of the epoch was handed out, and whoever asks next wants the next one; its end may not be known yet.
+    is_finished: bool,
+    /// We were told to go on at a place that may be an epoch's end: then it is the next one's beginning.
+    may_be_over: bool,
     /// Where to go on, at the next join.
     resume: Option<Mark>,
     /// If another server was lost: how many consumers that one had, and the slowest's epoch.
@@ -192,6 +198,9 @@ impl Consumer {
             had: 0,
             lead: 0,
             in_epoch: false,
+            taken: None,
+            is_finished: false,
+            may_be_over: false,
             resume: None,
             returning: (0, 0),
             stalled_secs: None,
@@ -251,7 +260,7 @@ impl Consumer {
     /// How things stand.
     pub fn stats(&self) -> ConsumerStats {
         ConsumerStats {
-            epoch: self.epoch,
+            epoch: self.epoch + u64::from(self.is_finished && self.resume.is_none()),
             mode: self.view.mode(),
             leases: self.table.live() as u64,
             kept: self.table.kept(),
@@ -283,10 +292,7 @@ impl Consumer {
                 "this iterator belongs to the parent process; iterate the feed anew in the child".into(),
             ));
         }
-        if !self.table.page().wake() {
-            // The server's word of it is on the way, and comes before the answer to our next join.
-            self.joined = false;
-        }
+        self.wake();
         if self.looked.elapsed() >= SLICE {
             self.glance()?;
         }
@@ -314,7 +320,11 @@ impl Consumer {
                 Look::EpochOver(end) => {
                     self.end_epoch(end);
                     fault::point("consumer:epoch_over");
-                    return Ok(None);
+                    let is_finished = std::mem::take(&mut self.is_finished);
+                    if !std::mem::take(&mut self.may_be_over) && !is_finished {
+                        return Ok(None);
+                    }
+                    self.wake();
                 }
                 Look::Nothing => self.wait(slice, check)?,
             }
@@ -322,9 +332,18 @@ impl Consumer {
         }
     }
 
+    /// Asks for the next batch after a rest.
+    fn wake(&mut self) {
+        if !self.table.page().wake() {
+            // The server's word of it is on the way, and comes before the answer to our next join.
+            self.joined = false;
+        }
+    }
+
     fn end_epoch(&mut self, end: u64) {
         self.epoch += 1;
         self.in_epoch = false;
+        self.taken = Some(0);
         self.had = 0;
         self.report_skipped();
         if self.view.replays() {
@@ -353,12 +372,23 @@ impl Consumer {
         if self.view.replays() { 0 } else { self.epoch }
     }
 
+    /// Whoever iterated has stopped. Who had all batches has finished the epoch, whether or not it asked for one more.
+    pub fn stop(&mut self) {
+        if self.has_read_all() && self.is_here() {
+            (self.is_finished, self.in_epoch) = (true, false);
+            self.table.page().rest();
+        } else {
+            self.leave();
+        }
+    }
+
     /// Gives the cursor back. Batches that are still alive keep their bytes.
     pub fn leave(&mut self) {
         if (self.joined || self.joining) && self.is_here() {
             while self.table.keep_oldest() {}
             self.joined = false;
             self.joining = false;
+            (self.is_finished, self.may_be_over) = (false, false);
             self.resume = None;
             // The next one to be read is another pass over the same epoch.
             self.epoch += u64::from(std::mem::take(&mut self.in_epoch) && self.view.replays());
@@ -370,6 +400,7 @@ impl Consumer {
 
     fn join(&mut self, check: Check<'_>) -> Result<(), Error> {
         if !self.joining {
+            self.is_finished = false;
             self.joins += 1;
             let batch_size = self.config.batch_size;
             let at = |Mark { epoch, index }| JoinAt::At { epoch, index };
@@ -399,6 +430,7 @@ impl Consumer {
                         self.epoch = mark.epoch;
                     }
                     (self.cursor, self.start, self.had, self.lead) = (sample, start, had, 0);
+                    self.taken = (had == 0 && sample.is_none_or(|sample| sample == start)).then_some(0);
                     self.table.enter(number, self.epoch, sample.unwrap_or(start));
                     self.report_wait();
                     fault::point("consumer:joined");
@@ -509,7 +541,8 @@ impl Consumer {
         }
         fault::point("consumer:cut");
         self.cursor = Some(end);
-        self.in_epoch = true;
+        (self.in_epoch, self.is_finished, self.may_be_over) = (true, false, false);
+        self.taken = self.taken.map(|taken| taken + 1);
         self.pressure.handed_out(first + self.lead);
         self.stats.batches += 1;
         self.stats.samples += end - first;

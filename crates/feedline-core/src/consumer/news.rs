@@ -75,10 +75,11 @@ impl Consumer {
             }
             News::Reply(Reply::Detached { stalled_secs }, _) => {
                 self.joined = false;
-                if self.in_epoch || self.position().index > 0 {
+                let place = self.place();
+                if !self.is_finished && (self.in_epoch || place.index > 0) {
                     // The log may have our samples still.
                     self.stalled_secs = Some(stalled_secs);
-                    self.resume = Some(self.position());
+                    self.resume = Some(place);
                 }
                 Ok(())
             }
@@ -122,6 +123,8 @@ impl Consumer {
                 return Err(Error::ServerLost(format!("feed {name:?} announced a new ring and did not send it")));
             }
             match self.link.wait_news(&mut || Ok(()))? {
+                // It won't come any more, so there is nothing in it for us.
+                Some(News::Lost) if self.head.state() != state::RUNNING => return Err(self.why_over(self.head.state())),
                 Some(news) => self.hear(news)?,
                 None => self.be_patient()?,
             }
