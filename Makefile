@@ -32,7 +32,7 @@ RUST_EXAMPLES := $(wildcard crates/*/examples/*.rs)
 in_scratch = scratch=$$(mktemp -d /tmp/feedline.XXXXXX); trap 'rm -rf "$$scratch"' EXIT; \
 	TMPDIR="$$scratch" FEEDLINE_DIR="$$scratch/feeds"
 
-.PHONY: help setup demo test check bench chaos faults fuzz fuzz-corpus clean
+.PHONY: help setup demo test check bench chaos race faults fuzz fuzz-corpus clean
 .PHONY: lint-rust lint-python types licences test-rust test-loom test-fuzz test-rust-examples test-python
 
 help: ## list the targets
@@ -57,6 +57,10 @@ bench: setup ## Feedline beside its peers; a table here, a JSON file under bench
 chaos: setup ## a random schedule of faults: SECS=600 SEED=... POLICY=block|history|skip|replay|restart
 	@$(in_scratch) PYTHONPATH=tests $(PY) -m chaos --secs $(or $(SECS),60) \
 		$(if $(SEED),--seed $(SEED)) $(if $(POLICY),--policy $(POLICY)) $(if $(CONSUMERS),--consumers $(CONSUMERS))
+
+race: setup ## share() called by JOBS (50) processes at once, ROUNDS (10) times, some killed; SEED=...
+	@$(in_scratch) PYTHONPATH=tests $(PY) -m chaos.race --rounds $(or $(ROUNDS),10) --jobs $(or $(JOBS),50) \
+		$(if $(SEED),--seed $(SEED))
 
 clean: ## remove everything that make has made, .venv included
 	rm -rf $(VENV) .venv-peers target build dist .mypy_cache .pytest_cache .ruff_cache python/feedline/*.so

@@ -55,7 +55,8 @@ def share(
 
     ``make_loader`` goes to the server by value: lambdas, closures and functions of a script or a
     notebook will do, with what they refer to, as long as that can be pickled. The script itself
-    isn't run again. A generator function is called anew for each epoch. Costs the start of an interpreter, and whatever ``make_loader`` imports.
+    isn't run again. A generator function is called anew for each epoch. Costs the start of an
+    interpreter, and whatever ``make_loader`` imports.
 
     What the loader prints goes to a log file beside the feed's socket; errors name it. What
     ``make_loader`` or the loader raises is raised here and by every consumer, with its traceback.
