@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import fanout, history, jpeg, memory, peers, report, settings, tiny, trial
+from . import face, fanout, history, jpeg, memory, peers, report, settings, tiny, trial
 from .contestants import Contestant
 from .settings import Settings
 from .targets import Results
@@ -22,7 +22,7 @@ _QUIET_CPUS = 0.3
 def _parse() -> tuple[Settings, Path | None]:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="half the time, noisier numbers")
-    parser.add_argument("--only", metavar="NAMES", help="of fanout,tiny,memory,history,jpeg")
+    parser.add_argument("--only", metavar="NAMES", help="of fanout,tiny,memory,history,face,jpeg")
     parser.add_argument("--seconds", type=float, metavar="S", help="length of one measurement")
     parser.add_argument("--repeats", type=int, metavar="N", help="rounds; the median is shown")
     parser.add_argument("--out", type=Path, metavar="FILE", help="instead of benchmarks/runs/...")
@@ -73,6 +73,8 @@ def _run(chosen: Settings, folder: Path) -> Results:
         results.memory = memory.run(chosen, folder)
     if "history" in chosen.only:
         results.history = history.run(chosen, folder)
+    if "face" in chosen.only:
+        results.face = face.run(chosen)
     if "jpeg" in chosen.only:
         results.jpeg = jpeg.run(chosen, folder)
     trial.progress("")

@@ -8,7 +8,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from . import history, jpeg, machine, memory, trial
+from . import face, history, jpeg, machine, memory, trial
 from .settings import Settings
 from .targets import Results, judge
 from .trial import Trial
@@ -43,6 +43,8 @@ def render(results: Results) -> str:
         parts.append(f"memory of all processes together\n{_memory(results)}")
     if results.history:
         parts.append(f"a late joiner that reads every byte of an epoch\n{_history(results)}")
+    if results.face:
+        parts.append(f"a plain for loop over tiny batches (8 int64)\n{_face(results)}")
     if results.jpeg:
         parts.append(f"JPEG DataLoader, 2 workers\n{_jpeg(results)}")
     parts.append(_judgement(results))
@@ -130,6 +132,18 @@ def _memory(results: Results) -> str:
     return table(head, rows)
 
 
+def _face(results: Results) -> str:
+    rows = [
+        [
+            name,
+            _number(face.micros(results.face, name), ".2f"),
+            _number(face.beyond_bare(results.face, name), "+.2f"),
+        ]
+        for name in dict.fromkeys(loop.face for loop in results.face)
+    ]
+    return table(["µs a batch", "", "beyond bare"], rows)
+
+
 def _history(results: Results) -> str:
     rows = []
     for place in dict.fromkeys(r.place for r in results.history):
@@ -185,7 +199,7 @@ def write(results: Results, settings: Settings, out: Path | None) -> Path:
         "targets": [target.as_json() for target in judge(results)],
         "notes": results.notes,
     }
-    for name in ("fanout", "tiny", "memory", "history", "jpeg"):
+    for name in ("fanout", "tiny", "memory", "history", "face", "jpeg"):
         document[name] = [one.as_json() for one in getattr(results, name)]
     if out is None:
         stem = f"{now:%Y-%m-%d}-{machine.short_name(described)}" + ("-quick" * settings.quick)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import history, jpeg, memory, trial
+from . import face, history, jpeg, memory, trial
+from .face import Loop
 from .history import Reading
 from .jpeg import Jobs
 from .memory import Memory
@@ -21,6 +22,7 @@ class Results:
     tiny: list[Trial] = field(default_factory=list)
     memory: list[Memory] = field(default_factory=list)
     history: list[Reading] = field(default_factory=list)
+    face: list[Loop] = field(default_factory=list)
     jpeg: list[Jobs] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -116,6 +118,13 @@ def judge(results: Results) -> list[Target]:
             True,
             _percent,
             history.share(results.history, "file"),
+        ),
+        Target(
+            "added to a batch by the torch face",
+            5,
+            False,
+            lambda value: f"{value:.2f} µs",
+            face.beyond_bare(results.face, "feed"),
         ),
         Target(
             "a loader each, four JPEG jobs, the slowest",
