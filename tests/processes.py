@@ -173,12 +173,15 @@ def processes_with(word: str) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                if word.encode() in (entry / "environ").read_bytes():
+            with contextlib.suppress(OSError):
+                if word.encode() in (entry / "environ").read_bytes() and not _keeps_books(entry):
                     found.append(int(entry.name))
-            except OSError:
-                continue
     return found
+
+
+def _keeps_books(process: Path) -> bool:
+    """Whether it is multiprocessing's own process, which ends with the one that it is for."""
+    return "resource_tracker" in (process / "cmdline").read_text()
 
 
 def children_of_this_process() -> list[int]:
@@ -188,6 +191,6 @@ def children_of_this_process() -> list[int]:
         # A thread, or a child, may end while we look.
         with contextlib.suppress(OSError):
             for pid in (task / "children").read_text().split():
-                if "resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_text():
+                if not _keeps_books(Path("/proc", pid)):
                     found.append(int(pid))
     return found
