@@ -373,6 +373,7 @@ def test_what_cannot_be_shared(
     [
         ({"histroy": 1.0}, TypeError, "unexpected keyword argument 'histroy'"),
         ({"lag": "never"}, feedline.FeedValueError, "lag='never' is not one of \"block\""),
+        ({"linger_secs": -1}, feedline.FeedValueError, "linger_secs=-1 is not a time to wait"),
         ({"batch_size": 0}, feedline.BatchSizeError, "batch_size=0"),
         ({"_when_missing": print}, TypeError, "unexpected keyword"),
     ],

@@ -61,9 +61,10 @@ def main() -> None:
     fcntl.flock(lock, fcntl.LOCK_UN)
     stop = f"its server (pid {os.getpid()}) was told to stop"
     signal.signal(signal.SIGTERM, lambda *_: core.stop(stop))
-    threading.Thread(
-        target=_leave_if_nobody_comes, args=(server, host["options"]["linger_secs"]), daemon=True
-    ).start()
+    linger_secs = host["options"]["linger_secs"]
+    if linger_secs is not None:
+        watch = (server, linger_secs)
+        threading.Thread(target=_leave_if_nobody_comes, args=watch, daemon=True).start()
     try:
         server._run(core)
     except BaseException as error:

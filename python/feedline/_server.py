@@ -121,8 +121,8 @@ class Server:
             "history_dir": _folder(history_dir),
             "replay": bool(replay),
             "lag": lag,
-            "stall_timeout_secs": float(stall_timeout_secs),
-            "linger_secs": None if linger_secs is None else float(linger_secs),
+            "stall_timeout_secs": _secs("stall_timeout_secs", stall_timeout_secs),
+            "linger_secs": None if linger_secs is None else _secs("linger_secs", linger_secs),
             "whole_batches": bool(whole_batches),
             "loader_warn_secs": _patience("loader_warn_secs", loader_warn_secs),
             "loader_timeout_secs": _patience("loader_timeout_secs", loader_timeout_secs),
@@ -321,6 +321,13 @@ def _folder(history_dir: str | os.PathLike[str] | None) -> str | None:
     if not os.path.isdir(folder):
         raise FeedValueError(f'history_dir="{os.fspath(history_dir)}" is not a folder')
     return folder
+
+
+def _secs(what: str, value: Any) -> float:
+    secs = float(value)
+    if not 0 <= secs < 1e9:
+        raise FeedValueError(f"{what}={secs:g} is not a time to wait")
+    return secs
 
 
 def _patience(what: str, value: object) -> float | None:

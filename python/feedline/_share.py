@@ -36,6 +36,7 @@ _MOST_ATTEMPTS = 5
 # Making a loader of a large data set and its first batch may take minutes.
 _TIMEOUT_SECS = 300.0
 _SAY_SO_AFTER_SECS = 30.0
+_LARGE_BYTES = 500_000_000
 
 
 def share(
@@ -43,7 +44,7 @@ def share(
     name: str,
     *,
     batch_size: int | None = None,
-    linger_secs: float = 10.0,
+    linger_secs: float | None = 10.0,
     **both: Any,
 ) -> Feed:
     """Share the loader that ``make_loader()`` returns with all who call this with the same name.
@@ -199,6 +200,13 @@ class Starter:
                     f"being started\n  what its server printed: {log_path(self._name)}"
                 )
             payload = self._payload()
+            if len(payload) > _LARGE_BYTES:
+                _log.warning(
+                    'what make_loader of feed "%s" refers to goes to its server, %d MB of it\n'
+                    "  make data sets inside make_loader, and leave models out of it",
+                    self._name,
+                    len(payload) // 1_000_000,
+                )
             _starting.write(lock, Record(_starting.now(), attempts, _text(self._options)))
             self._start(lock.fileno(), payload)
 
