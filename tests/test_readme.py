@@ -1,0 +1,79 @@
+"""What the README shows runs as it stands there."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from processes import eventually, processes_with
+
+TEXT = (Path(__file__).parent.parent / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+
+pytestmark = pytest.mark.timeout(150, method="thread")
+
+
+def block(beginning: str) -> str:
+    found: list[str] = [one for one in BLOCKS if one.startswith(beginning)]
+    assert len(found) == 1, beginning
+    return found[0]
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def shapes(samples: int, batch_size: int) -> list[str]:
+    sizes = [batch_size] * (samples // batch_size) + [samples % batch_size]
+    return [f"torch.Size([{size}, 3, 64, 64]) torch.Size([{size}])" for size in sizes]
+
+
+def test_no_block_is_left_out() -> None:
+    assert len(BLOCKS) == 6
+
+
+def test_one_script_started_twice(folder: Path) -> None:
+    code = block("# train.py").replace("batch_size=96)", "batch_size=96, linger_secs=0.1)")
+    jobs = [
+        subprocess.Popen([sys.executable, "-c", code], text=True, stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    outputs = [job.communicate(timeout=100)[0] for job in jobs]
+    assert [output.splitlines() for output in outputs] == [shapes(2000, 96)] * 2
+    eventually(lambda: not processes_with(str(folder)))
+
+
+def test_a_server_and_a_job() -> None:
+    server = subprocess.Popen([sys.executable, "-c", block("# serve.py")], stderr=subprocess.PIPE)
+    try:
+        assert run(block("# another.py")).splitlines() == shapes(2000, 96)
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.communicate(timeout=30)
+
+
+def test_a_place_is_kept() -> None:
+    assert run(block("import feedline, numpy as np\n")).splitlines()[-1] == "[4 5 6 7]"
+
+
+def test_any_batch() -> None:
+    assert run(block("import feedline, numpy as np, torch")).splitlines() == [
+        "['a cat', 'a cat', 'a cat']",
+        "[torch.Size([4, 5]), torch.Size([4, 7]), torch.Size([4, 9])]",
+        "5 [7, 7, 7, 7, 2]",
+    ]
+
+
+def test_in_a_job(folder: Path) -> None:
+    code = block("import feedline, torch").replace(
+        "transform=flip", "transform=flip, linger_secs=0.1"
+    )
+    assert run(code) == "13 624\n"
+    eventually(lambda: not processes_with(str(folder)))
