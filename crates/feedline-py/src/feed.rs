@@ -287,9 +287,9 @@ impl FeedCore {
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (stats, before, leases) = {
+        let (stats, before, leases, length) = {
             let state = self.lock();
-            (state.stats.clone(), state.before.clone(), Arc::clone(&state.leases))
+            (state.stats.clone(), state.before.clone(), Arc::clone(&state.leases), state.length.clone())
         };
         let dict = PyDict::new(py);
         dict.set_item("name", &self.config.name)?;
@@ -303,6 +303,8 @@ impl FeedCore {
         dict.set_item("leases", leases.live())?;
         dict.set_item("kept", leases.kept() + before.kept)?;
         dict.set_item("remaps", stats.remaps + before.remaps)?;
+        dict.set_item("loader_batches", length.source_batches())?;
+        dict.set_item("loader_batch_size", length.source_batch())?;
         Ok(dict)
     }
 }

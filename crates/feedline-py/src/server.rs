@@ -273,6 +273,11 @@ impl PySource {
     }
 }
 
+/// A loader that learns only in the end how many epochs it has says so in this attribute.
+fn says_whether_over(loader: &Bound<'_, PyAny>) -> Option<bool> {
+    loader.getattr_opt("feedline_is_over").ok()??.is_truthy().ok()
+}
+
 fn summary(py: Python<'_>, error: &PyErr) -> String {
     let name = error.get_type(py).qualname().map_or_else(|_| "an exception".into(), |name| name.to_string());
     format!("{name}: {}", error.value(py))
@@ -307,8 +312,9 @@ impl Source for PySource {
                 None => {
                     let is_its_own = batches.is(&self.loader);
                     self.batches = None;
-                    self.is_exhausted = self.is_fresh && is_its_own && self.epoch > 0;
-                    if self.is_exhausted {
+                    let word = says_whether_over(self.loader.bind(py));
+                    self.is_exhausted = self.is_fresh && word.unwrap_or(is_its_own && self.epoch > 0);
+                    if self.is_exhausted && word.is_none() {
                         tracing::warn!(
                             "the loader is an iterator that can be gone through only once: the feed ends after one epoch; \
                              serve an object whose iter() starts anew for more"

@@ -63,6 +63,16 @@ impl EpochLength {
         Self { head: Arc::clone(head), batch_size, drop_last, source_batch }
     }
 
+    /// In the source's own batches, once it is known.
+    pub fn source_batches(&self) -> Option<u64> {
+        Some(self.head.length().batches).filter(|&batches| batches != UNKNOWN)
+    }
+
+    /// How many samples the source's first batch had, where batches can be cut.
+    pub fn source_batch(&self) -> Option<u64> {
+        self.source_batch
+    }
+
     /// In batches, once it is known.
     pub fn batches(&self) -> Option<u64> {
         let HeadLength { samples, batches, tail } = self.head.length();
