@@ -53,6 +53,7 @@ def output_of(process: subprocess.Popen[str]) -> str:
 
 def test_no_example_is_left_out() -> None:
     tested = {"numpy_feed.py", "serve_imagefolder.py", "train.py"}
+    tested |= {"from_tensorsocket_consumer.py", "from_tensorsocket_producer.py"}
     assert {file.name for file in EXAMPLES.glob("*.py")} == tested
 
 
@@ -74,3 +75,16 @@ def test_two_trainers_on_one_image_folder(run: Run) -> None:
     server.send_signal(signal.SIGINT)
     output, _ = server.communicate(timeout=WATCHDOG_SECS)
     assert server.returncode in (0, 130, -signal.SIGINT), output
+
+
+def test_scripts_that_were_written_for_tensorsocket(run: Run) -> None:
+    trainers = {
+        "63": run("from_tensorsocket_consumer.py", "16"),
+        "16": run("from_tensorsocket_consumer.py"),
+    }
+    producer = run("from_tensorsocket_producer.py")
+    for batches, trainer in trainers.items():
+        output = output_of(trainer)
+        epochs = re.findall(r"epoch (\d): (\d+) samples in (\d+) batches", output)
+        assert epochs == [(str(epoch), "1000", batches) for epoch in range(3)], output
+    assert "every consumer has read them" in output_of(producer)

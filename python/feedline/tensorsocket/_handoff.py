@@ -54,9 +54,13 @@ class Handoff:
     def __next__(self) -> Any:
         """Wait for the loop."""
         with self._changed:
+            me = threading.get_ident()
             # Whoever waits here waits for the loop: that is the stack to show.
-            _stack.driven_by[threading.get_ident()] = self._driver
-            self._changed.wait_for(lambda: self._slot is not _EMPTY or self._is_closed)
+            _stack.driven_by[me] = self._driver
+            try:
+                self._changed.wait_for(lambda: self._slot is not _EMPTY or self._is_closed)
+            finally:
+                del _stack.driven_by[me]
             if self._slot is _EMPTY:
                 raise self._end()
             batch, self._slot = self._slot, _EMPTY
@@ -68,7 +72,6 @@ class Handoff:
             return batch
 
     def _end(self) -> BaseException:
-        _stack.driven_by.pop(threading.get_ident(), None)
         if self._error is not None:
             return self._error
         if self._taken:

@@ -40,7 +40,10 @@ class TensorConsumer:
         drop_last: bool = False,
         timeout_secs: float = 600.0,
     ) -> None:
-        """Wait up to ``timeout_secs`` for the producer and its first batch (``FeedNotFoundError``).
+        """Wait up to ``timeout_secs`` for the producer (``FeedNotFoundError``), and join.
+
+        From then on the producer waits for this consumer, for a minute at most. One that comes too
+        late for the running epoch waits here for the next.
 
         ``batch_size=None`` gives the loader's own batches; ``drop_last`` leaves out those that are
         smaller than ``batch_size``.
@@ -54,7 +57,14 @@ class TensorConsumer:
         self.batch_count = 0
         self._feed = self._attach(drop_last, float(timeout_secs))
         self._batches: Iterator[Any] | None = None
+        # Batches that were taken in advance, at the very beginning.
+        self._held: list[Any] = []
+        self._is_settled = False
+        # Whether somebody has called iter() in this epoch, and again after its last batch.
+        self._is_looped = False
+        self._is_end_due = False
         self._device: str | None = None
+        self._join()
 
     def _attach(self, drop_last: bool, timeout_secs: float) -> Feed:
         """Wait for the producer, and say now and then that it takes long."""
@@ -76,7 +86,8 @@ class TensorConsumer:
                 else:
                     running = ", ".join(f"{feed.name} (pid {feed.pid})" for feed in feeds())
                     raise FeedNotFoundError(
-                        f'no TensorProducer on port {self.port} (waited {waited:.0f} s for "{name}")\n'
+                        f"no TensorProducer on port {self.port} "
+                        f'(waited {waited:.0f} s for feed "{name}")\n'
                         f"  running now: {running or 'nothing'}\n"
                         "  start its script as the same user; it may be started after this one"
                     ) from error
@@ -117,41 +128,73 @@ class TensorConsumer:
         return True
 
     def __iter__(self) -> Self:
-        """Go on with the epoch; if all of its batches were taken, begin the next one."""
-        if self._batches is not None and self.batch_count == self._exact_len():
-            self._end_epoch()
+        """Go on with the epoch.
+
+        If an earlier loop has taken all of its batches, and was left before it heard of the end,
+        begin the next one.
+        """
+        self._is_end_due = self._is_looped and self.batch_count == self._exact_len()
+        self._is_looped = True
         return self
 
     def __next__(self) -> Any:
         """Give the next batch; at the epoch's end ``StopIteration``, and then the next epoch's."""
+        if not self._is_settled:
+            self._settle()
         while True:
-            if self._batches is None:
-                self._batches = iter(self._feed)
             try:
-                batch = next(self._batches)
+                batch = self._held.pop(0) if self._held else self._take()
             except StopIteration:
-                # An epoch without batches is none.
                 if self._end_epoch():
                     raise
                 continue
-            except FeedEndedError as error:
-                self._batches = None
-                raise FeedEndedError(
-                    f"the TensorProducer on port {self.port} has ended, after its last epoch\n"
-                    "  let its loop run for as many epochs as its consumers do"
-                ) from error
-            except FeedlineError:
-                self._batches = None
-                raise
+            self._is_end_due = False
             self.batch_count += 1
             return self._unpacked(batch)
 
+    def _take(self) -> Any:
+        if self._batches is None:
+            self._batches = iter(self._feed)
+        try:
+            return next(self._batches)
+        except FeedEndedError as error:
+            self._batches = None
+            raise FeedEndedError(
+                f"the TensorProducer on port {self.port} has ended, after its last epoch\n"
+                "  let its loop run for as many epochs as its consumers do"
+            ) from error
+        except FeedlineError:
+            self._batches = None
+            raise
+
+    def _join(self) -> None:
+        """Take a first batch, so that the feed doesn't go on without us."""
+        while not self._held:
+            try:
+                self._held.append(self._take())
+            except StopIteration:
+                self._batches = None
+
+    def _settle(self) -> None:
+        """Look whether it did all the same, since it waits for nobody for ever; then begin anew."""
+        try:
+            self._held.append(self._take())
+        except StalledError:
+            self._held.clear()
+        except (StopIteration, FeedlineError):
+            # It comes again, after what is held.
+            pass
+        self._is_settled = True
+
     def _end_epoch(self) -> bool:
-        had_batches = self.batch_count > 0
+        """Give whether a loop should hear of it: an epoch without batches is none."""
+        had_batches, is_end_due = self.batch_count > 0, self._is_end_due
         self._batches = None
+        self._is_looped = is_end_due
+        self._is_end_due = False
         self.batch_count = 0
         self.epoch += had_batches
-        return had_batches
+        return had_batches and not is_end_due
 
     def _exact_len(self) -> int | None:
         try:
@@ -176,6 +219,7 @@ class TensorConsumer:
     def close(self) -> None:
         """Let go of the feed. Batches that are still alive keep their bytes."""
         self._batches = None
+        self._held.clear()
         self._feed.close()
 
 

@@ -25,6 +25,8 @@ from feedline.tensorsocket.payload import Packed, TensorPayload, pack
 
 # How long a step of the loop may take when there is nothing to do: then it is the user's turn.
 _STEP_SECS = 0.5
+# How long the others wait for a consumer that stands still.
+_STALL_SECS = 60.0
 # Their defaults; who leaves them alone gets a feed's own.
 _BUFFER, _PRODUCER_BATCH = 10, 8
 
@@ -86,6 +88,7 @@ class TensorProducer:
             samples=length.samples,
             ring=self._ring(length.batch_size),
             history=share_of_epoch(rubber_band_pct),
+            stall_timeout_secs=_STALL_SECS,
         )
         self._server.start()
         _open.add(self)
