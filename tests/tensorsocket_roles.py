@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import signal
@@ -70,10 +71,16 @@ def produce(
     producer = TensorProducer(LOADERS[loader](*args), **options)
     say("ready", len=len(producer))
     for _ in range(epochs):
+        before = None
         for _ in producer:
             if producer.index == leave_after:
                 break
+            if producer.index == before:
+                cursors = [who["cursor"] for who in producer.consumers.values() if who["joined"]]
+                say("stuck", cursors=sorted(cursors))
+            before = producer.index
         say("epoch", epoch=producer.epoch, index=producer.index)
+    atexit.register(say, "exiting")
     if join:
         producer.join()
         say("joined")
