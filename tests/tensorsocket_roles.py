@@ -64,10 +64,12 @@ def produce(
     leave_after: int | None = None,
     join: bool = True,
     stall_secs: float = 60.0,
+    gather_secs: float = 0.0,
     **options: Any,
 ) -> None:
     """Run the loop of their README, or leave it, or end, in other ways."""
     producer_module._STALL_SECS = stall_secs
+    producer_module._GATHER_SECS = gather_secs
     producer = TensorProducer(LOADERS[loader](*args), **options)
     say("ready", len=len(producer))
     for _ in range(epochs):

@@ -17,12 +17,18 @@ from torch.utils.data import DataLoader, TensorDataset
 import feedline
 from feedline import _stack
 from feedline.tensorsocket import TensorConsumer, TensorPayload, TensorProducer
+from feedline.tensorsocket import producer as producer_module
 from feedline.tensorsocket.consumer import unpack
 from feedline.tensorsocket.payload import place
 from feedline.tensorsocket.producer import pack
 from processes import eventually
 from reading import expected, read
 from tensorsocket_roles import TIGHT, Counter, Told
+
+
+@pytest.fixture(autouse=True)
+def no_gathering(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_module, "_GATHER_SECS", 0.0)
 
 
 @contextmanager
@@ -74,16 +80,42 @@ def test_a_producer_knows_its_length_and_who_is_attached() -> None:
         consumer.close()
 
 
+def steps_until_stuck(producer: TensorProducer) -> int:
+    """Take steps until three of them had no batch; give how many batches there were."""
+    places = [(step, producer.index) for step in itertools.islice(producer, 3)]
+    while len({*places[-3:]}) > 1:
+        places.append((next(producer), producer.index))
+    assert places[-1][0] is None
+    return places[-1][1]
+
+
 def test_without_consumers_the_loop_is_not_stuck_in_a_step() -> None:
-    producer = TensorProducer(Told(100, 10), **TIGHT)
-    steps = []
-    for step in producer:
-        steps.append((step, producer.index))
-        if len(steps) > 2 and steps[-1] == steps[-2] == steps[-3]:
-            break
-    # Two batches in the ring, one that waits for room there, one behind it.
-    assert steps[-1] == (None, 4)
+    producer = TensorProducer(Told(100, 10))
+    assert steps_until_stuck(producer) == 1
     producer.join()
+
+
+def test_a_full_ring_holds_up_the_loop_but_no_step() -> None:
+    producer = TensorProducer(Told(100, 10), **TIGHT)
+    next(producer)
+    consumer = TensorConsumer(batch_size=10)
+    # One that the consumer has, two in the ring, one that waits for room there, one behind it.
+    assert steps_until_stuck(producer) == 5
+    consumer.close()
+    producer.join()
+
+
+def test_those_that_were_started_together_begin_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_module, "_GATHER_SECS", 3600.0)
+    with producing(Told(100, 10)) as producer:
+        first = TensorConsumer(batch_size=10)
+        second = TensorConsumer(batch_size=10)
+        assert producer.index == 1
+        monkeypatch.setattr(producer_module, "_GATHER_SECS", 0.0)
+        assert read(first) == expected(0, 100, 10)
+        assert read(second) == expected(0, 100, 10)
+        first.close()
+        second.close()
 
 
 def test_the_loader_runs_in_the_thread_of_the_loop() -> None:
@@ -245,20 +277,20 @@ def test_tensors_are_moved_wrapped_or_not() -> None:
     assert [moved[0].device.type, moved[1].tensor.device.type, moved[2]] == ["meta", "meta", "word"]
 
 
-def test_a_schema_that_changes_is_raised_in_the_loop() -> None:
-    """At its next step, or by `join()` if there is none."""
-    producer = TensorProducer([np.zeros((4, 2)), np.zeros((4, 3))] * 2)
-    with pytest.raises(feedline.SchemaError):  # noqa: PT012
-        for _ in itertools.count():
-            next(producer, None)
+def test_a_schema_that_changes_is_raised_in_the_loop_and_in_consumers() -> None:
+    producer = TensorProducer([np.zeros((4, 2)), np.zeros((4, 3))] * 9)
+    next(producer)
+    consumer = TensorConsumer(batch_size=4)
+    with pytest.raises(feedline.SchemaError):
+        for _ in producer:
+            pass
     with pytest.raises(feedline.FeedlineError, match="has ended"):
         next(producer)
+    next(consumer)
+    with pytest.raises(feedline.SchemaError):
+        next(consumer)
+    consumer.close()
     producer.join()
-    last = TensorProducer([np.zeros((4, 2)), np.zeros((4, 3))])
-    with pytest.raises(feedline.SchemaError):  # noqa: PT012
-        for _ in last:
-            pass
-        last.join()
     assert feedline.feeds() == []
 
 

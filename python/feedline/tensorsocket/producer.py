@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
@@ -25,6 +26,8 @@ from feedline.tensorsocket.payload import Packed, TensorPayload, pack
 
 # How long a step of the loop may take when there is nothing to do: then it is the user's turn.
 _STEP_SECS = 0.5
+# After the first consumer has joined, those that were started with it have this long to come.
+_GATHER_SECS = 2.0
 # How long the others wait for a consumer that stands still.
 _STALL_SECS = 60.0
 # Their defaults; who leaves them alone gets a feed's own.
@@ -40,7 +43,9 @@ class TensorProducer:
 
     The loader runs in the thread of the loop, and what it raises is raised there, and in every
     consumer as a ``LoaderError``. A step yields None; one that finds the ring full, because
-    consumers are slow or none is there, does so after half a second, without a batch. An epoch has
+    consumers are slow or none is there, does so after half a second, without a batch; so do the
+    first steps, until two seconds after the first consumer came: jobs that are started together
+    see the same epochs. An epoch has
     ``len(data_loader)`` batches at most. It ends early if all consumers have left it and a newcomer
     waits for the next one.
 
@@ -79,6 +84,8 @@ class TensorProducer:
         self._batches: Iterator[Any] | None = None
         self._failure: BaseException | None = None
         self._is_joined = False
+        self._is_begun = False
+        self._joined_at: float | None = None
         self._pid = os.getpid()
         length = length_of(data_loader)
         self._handoff = Handoff(length.batches)
@@ -135,6 +142,8 @@ class TensorProducer:
     def __next__(self) -> None:
         """Load a batch and hand it to the server; or wait for half a second for room."""
         self._look_at_the_server()
+        if not self._is_begun and not self._begin():
+            return
         if not self._handoff.wait_for_room(_STEP_SECS):
             return
         batch = _OVER if self._handoff.is_abandoned else self._load()
@@ -145,6 +154,21 @@ class TensorProducer:
             self.epoch += 1
             raise StopIteration
         self.index += 1
+
+    def _begin(self) -> bool:
+        """Send a first batch, by which consumers are let in, and no more before they are here."""
+        if self.index == 0 and self.epoch == 0:
+            return True
+        until = time.monotonic() + _STEP_SECS
+        while time.monotonic() < until:
+            if self._joined_at is None and any(who["joined"] for who in self.consumers.values()):
+                self._joined_at = time.monotonic()
+            joined_at = self._joined_at
+            if joined_at is not None and time.monotonic() - joined_at >= _GATHER_SECS:
+                self._is_begun = True
+                return True
+            time.sleep(0.01)
+        return False
 
     def get_sample(self) -> None:
         """As ``next(producer)``."""
@@ -174,8 +198,8 @@ class TensorProducer:
     def join(self) -> None:
         """End the feed, once all who are attached have read it.
 
-        After whole epochs this waits for a first consumer, if none has come yet. In the middle of
-        one it doesn't, and consumers get a ``LoaderError`` after what was sent.
+        In the middle of an epoch, consumers get a ``LoaderError`` after what was sent. One that
+        stands still, or was killed before the end, is waited for up to a minute.
         """
         if self._is_joined:
             return
