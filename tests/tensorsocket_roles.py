@@ -6,6 +6,7 @@ import atexit
 import itertools
 import os
 import signal
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -64,12 +65,18 @@ def produce(
     leave_after: int | None = None,
     join: bool = True,
     stall_secs: float = 60.0,
-    gather_secs: float = 0.0,
+    gather: bool = False,
     **options: Any,
 ) -> None:
-    """Run the loop of their README, or leave it, or end, in other ways."""
+    """Run the loop of their README, or leave it, or end, in other ways.
+
+    With `gather` it begins when told, not when the first consumer is there.
+    """
     producer_module._STALL_SECS = stall_secs
-    producer_module._GATHER_SECS = gather_secs
+    producer_module._GATHER_SECS = 0.0
+    if gather:
+        producer_module._GATHER_SECS = 3600.0
+        threading.Thread(target=_begin_when_told, daemon=True).start()
     producer = TensorProducer(LOADERS[loader](*args), **options)
     say("ready", len=len(producer))
     for _ in range(epochs):
@@ -86,6 +93,11 @@ def produce(
     if join:
         producer.join()
         say("joined")
+
+
+def _begin_when_told() -> None:
+    hear()
+    producer_module._GATHER_SECS = 0.0
 
 
 def consume(epochs: int = 3, hold: bool = False, linger: bool = False, **options: Any) -> None:

@@ -33,27 +33,36 @@ def of(producer: Child, event: str) -> Report:
     return report
 
 
+def begin_with(producer: Child, consumers: int) -> None:
+    """Let a producer that gathers begin, once these have joined."""
+    producer.expect("ready")
+    while len(producer.expect("stuck")["cursors"]) < consumers:
+        pass
+    producer.tell("go")
+
+
+def went_through(producer: Child, *, epochs: int = 3) -> None:
+    for epoch in range(epochs):
+        assert of(producer, "epoch")["epoch"] == epoch + 1
+    of(producer, "joined")
+
+
 def ended(producer: Child, *, epochs: int = 3) -> None:
     """Its loop ran through these epochs, and it ended by itself."""
     producer.expect("ready")
-    for number in range(epochs):
-        assert of(producer, "epoch")["epoch"] == number + 1
-    of(producer, "joined")
+    went_through(producer, epochs=epochs)
     assert producer.exit_code() == 0
 
 
 def test_every_consumer_gets_every_epoch_whole_at_its_own_batch_size(start: Start) -> None:
-    producer = start(produce, **TIGHT)
+    producer = start(produce, gather=True, **TIGHT)
     sizes = (16, 48, 7, 650)
-    consumers = [start(consume, hold=True, batch_size=size) for size in sizes]
+    consumers = [start(consume, batch_size=size) for size in sizes]
+    begin_with(producer, len(sizes))
     for consumer, size in zip(consumers, sizes, strict=True):
         assert consumer.expect("attached")["len"] == -(-650 // size)
-        consumer.expect("holding")
-    for consumer in consumers:
-        consumer.tell("go")
-    for consumer, size in zip(consumers, sizes, strict=True):
         finished(consumer, range(3), size)
-    ended(producer)
+    went_through(producer)
 
 
 def test_sixty_four_is_the_batch_size_if_nothing_is_said(start: Start) -> None:
@@ -74,60 +83,55 @@ def test_ports_are_names(start: Start) -> None:
 
 
 def test_a_consumer_that_leaves_after_its_epoch_holds_up_nobody(start: Start) -> None:
-    producer = start(produce, **TIGHT)
-    consumers = [start(consume, hold=True, batch_size=10, epochs=count) for count in (1, 3)]
-    for consumer in consumers:
+    producer = start(produce, gather=True, **TIGHT)
+    consumers = [start(consume, batch_size=10, epochs=count) for count in (1, 3)]
+    begin_with(producer, 2)
+    for consumer, count in zip(consumers, (1, 3), strict=True):
         consumer.expect("attached")
-        consumer.expect("holding")
-    for consumer in consumers:
-        consumer.tell("go")
-    finished(consumers[0], range(1), 10)
-    finished(consumers[1], range(3), 10)
-    ended(producer)
+        finished(consumer, range(count), 10)
+    went_through(producer)
 
 
 def test_a_killed_consumer_holds_up_nobody(start: Start) -> None:
-    producer = start(produce, **TIGHT)
+    producer = start(produce, gather=True, **TIGHT)
     victim = start(die_after, batches=2, batch_size=10)
+    consumer = start(consume, batch_size=10)
+    begin_with(producer, 2)
     victim.expect("holding")
-    consumer = start(consume, hold=True, batch_size=10)
-    consumer.expect("attached")
-    consumer.expect("holding")
     victim.tell("die")
-    consumer.tell("go")
+    consumer.expect("attached")
     finished(consumer, range(3), 10)
-    ended(producer)
+    went_through(producer)
 
 
 def test_a_consumer_counts_from_when_it_was_made(start: Start) -> None:
-    producer = start(produce, **TIGHT)
+    producer = start(produce, gather=True, **TIGHT)
     slow = start(consume, linger=True, batch_size=10)
     slow.expect("attached")
     fast = start(consume, batch_size=10)
     fast.expect("attached")
-    producer.expect("ready")
+    begin_with(producer, 2)
     # The fast one has read all that there is, and waits.
     while len(cursors := producer.expect("stuck")["cursors"]) < 2 or cursors[0] == cursors[1]:
         pass
     slow.tell("go")
     finished(slow, range(3), 10)
     finished(fast, range(3), 10)
-    for epoch in range(3):
-        assert of(producer, "epoch")["epoch"] == epoch + 1
-    of(producer, "joined")
+    went_through(producer)
 
 
 def test_one_that_was_made_and_forgotten_gets_a_later_epoch_whole(start: Start) -> None:
-    producer = start(produce, epochs=2, stall_secs=0.5, **TIGHT)
+    producer = start(produce, epochs=2, stall_secs=0.5, gather=True, **TIGHT)
     forgotten = start(consume, epochs=1, linger=True, batch_size=10)
-    forgotten.expect("attached")
     consumer = start(consume, epochs=1, batch_size=10)
+    begin_with(producer, 2)
+    forgotten.expect("attached")
     consumer.expect("attached")
     finished(consumer, range(1), 10)
     assert consumer.exit_code() == 0
     forgotten.tell("go")
     finished(forgotten, range(1, 2), 10)
-    ended(producer, epochs=2)
+    went_through(producer, epochs=2)
 
 
 def test_within_the_rubber_band_a_latecomer_gets_the_running_epoch(start: Start) -> None:
