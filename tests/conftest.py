@@ -30,10 +30,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _shared_memory_files() -> set[str]:
-    """List /dev/shm, apart from torch's own: any DataLoader has some there, for moments."""
-    return {
-        entry.name for entry in Path("/dev/shm").iterdir() if not entry.name.startswith("torch_")
-    }
+    """List /dev/shm, apart from torch's and multiprocessing's: any DataLoader has some, for moments."""
+    names = {entry.name for entry in Path("/dev/shm").iterdir()}
+    return {name for name in names if not name.startswith(("torch_", "sem.mp-"))}
 
 
 def _processes_left(path: Path, before: set[int]) -> list[int]:
