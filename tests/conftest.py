@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _shared_memory_files() -> set[str]:
-    """List /dev/shm, apart from torch's and multiprocessing's: any DataLoader has some, for moments."""
+    """List /dev/shm, apart from what torch and multiprocessing have there, for moments."""
     names = {entry.name for entry in Path("/dev/shm").iterdir()}
     return {name for name in names if not name.startswith(("torch_", "sem.mp-"))}
 
