@@ -135,7 +135,7 @@ pub struct Log {
     bytes: Option<ByteLane>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Cursor {
     epoch: u64,
     released: Option<u64>,
@@ -410,6 +410,13 @@ impl Log {
         let is_resumed = matches!(entry, Entry::At { .. });
         self.cursors.insert(id, Cursor { epoch: place.epoch, released: place.sample, is_behind, is_resumed });
         Ok(place)
+    }
+
+    /// Registers a consumer where another is that has not moved since it joined. `None` if there is no such one.
+    pub fn join_beside(&mut self, id: u64, other: u64) -> Option<Place> {
+        let cursor = *self.cursors.get(&other)?;
+        self.cursors.insert(id, cursor);
+        Some(self.place(cursor.epoch, cursor.released))
     }
 
     fn place(&self, epoch: u64, sample: Option<u64>) -> Place {

@@ -8,6 +8,7 @@ enum Step {
     Append(u64, u64),
     EndEpoch,
     Join(u64, Entry),
+    Beside(u64, u64),
     Leave(u64),
     Read(u64, u64),
 }
@@ -22,6 +23,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (1_u64..9, 1_u64..900).prop_map(|(samples, bytes)| Step::Append(samples, bytes)),
         1 => Just(Step::EndEpoch),
         1 => (0_u64..4, entry()).prop_map(|(id, entry)| Step::Join(id, entry)),
+        1 => (0_u64..4, 0_u64..4).prop_map(|(id, other)| Step::Beside(id, other)),
         1 => (0_u64..4).prop_map(Step::Leave),
         4 => (0_u64..4, 1_u64..9).prop_map(|(id, samples)| Step::Read(id, samples)),
     ]
@@ -76,6 +78,14 @@ fn run(policy: Policy, size: Size, steps: Vec<Step>) -> Result<(), TestCaseError
                 if let Ok(place) = log.join(id, entry) {
                     prop_assert!(place.sample.is_none_or(|sample| sample >= log.oldest() && sample <= log.head()));
                     readers.insert(id, place.sample);
+                }
+            }
+            Step::Beside(id, other) => {
+                let there = readers.get(&other).copied();
+                let place = log.join_beside(id, other);
+                prop_assert_eq!(place.map(|place| place.sample), there);
+                if let Some(at) = there {
+                    readers.insert(id, at);
                 }
             }
             Step::Leave(id) => {
