@@ -31,6 +31,7 @@ class FeedCore:
         reconnect_secs: float,
         allow_pickle: bool,
         allow: tuple[list[int], list[int]],
+        shard: tuple[int, int, int] | None,
         when_missing: Callable[[], object] | None,
     ) -> Self: ...
     @property

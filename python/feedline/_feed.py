@@ -12,6 +12,7 @@ from feedline import _records as _records
 from feedline._access import resolve_allow
 from feedline._errors import BatchSizeError, FeedlineError, FeedValueError
 from feedline._seat import Seat
+from feedline._shard import Shard, resolve_shard
 
 Join = Literal["auto", "now"]
 Format = Literal["torch", "numpy", "jax"]
@@ -31,6 +32,7 @@ def attach(
     allow_pickle: bool = False,
     allow: Iterable[str | int] = (),
     transform: Callable[[Any], Any] | None = None,
+    shard: Shard | None = None,
     pin_memory: bool = False,
     device: Any = None,
     _when_missing: Callable[[], object] | None = None,
@@ -52,6 +54,14 @@ def attach(
 
     A feed is taken from a server of one's own user, or root's; ``allow`` names others to trust, as
     for ``Server``.
+
+    ``shard=(rank, world_size)`` lets the processes of one data-parallel job share the feed;
+    ``"auto"`` asks torch's process group, if there is one by now, or else RANK and WORLD_SIZE, if
+    they are set. ``batch_size`` is each rank's. Together they get every sample of an epoch once,
+    and all get the same number of batches; only an epoch's last may be smaller, or one larger. A
+    rank that begins later than the others is waited for (the server's ``stall_timeout_secs``).
+    Batches that can't be cut go round, and those left over at an epoch's end are left out
+    (``stats()["left_out"]``).
 
     ``transform`` is called with each batch, in this process, when it is asked for: jobs on one feed
     can augment differently. It costs this job its own time, and nobody else. It may write into the
@@ -79,6 +89,7 @@ def attach(
         "reconnect_secs": float(reconnect_secs),
         "allow_pickle": bool(allow_pickle),
         "allow": resolve_allow(allow),
+        "shard": _checked_shard(shard, join),
     }
     if moves:
         arguments["format"] = "torch"
@@ -124,6 +135,16 @@ def _checked_batch_size(batch_size: object) -> int | None:
             "  a batch has at least one sample; None is for the loader's own batches"
         )
     return size
+
+
+def _checked_shard(shard: object, join: str) -> tuple[int, int, int] | None:
+    resolved = resolve_shard(shard)
+    if resolved is not None and join == "now":
+        raise FeedValueError(
+            'join="now" and shard= do not go together: ranks begin at different moments\n'
+            '  leave join="auto", so that all begin with an epoch\'s first sample'
+        )
+    return resolved
 
 
 class Feed:

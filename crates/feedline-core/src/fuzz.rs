@@ -20,7 +20,7 @@ use crate::schema::{ArrayKind, DType, Field, Schema, len_bytes};
 use crate::server::{ConsumerStats, ServerStats, strides};
 use crate::structure::{Class, Key, Node, Structure};
 use crate::whole::{self, Encoded};
-use crate::wire::{Channel, JoinAt, MAGIC, Reply, Request, RingInfo, Stuck, VERSION};
+use crate::wire::{Channel, Join, JoinAt, MAGIC, Rank, Reply, Request, RingInfo, Stuck, VERSION};
 
 /// Rings up to this length are really made.
 const SMALL: u64 = 1 << 20;
@@ -148,13 +148,15 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
     match target {
         "request" => {
             let hello = |consumer| Request::Hello { magic: MAGIC, version: VERSION, consumer };
-            let join = |batch_size, entry| Request::Join { number: 1, batch_size, entry, returning: 0, slowest: 0 };
+            let join = |batch_size, entry| Request::Join(Join::new(1, batch_size, entry));
+            let rank = Some(Rank { group: 7, world: 8, rank: 3, comes_back: false });
             let messages = [
                 hello(true),
                 hello(false),
                 join(Some(96), JoinAt::EpochStart),
                 join(None, JoinAt::Newest),
                 join(None, JoinAt::At { epoch: 3, index: 400 }),
+                Request::Join(Join { rank, ..Join::new(1, Some(96), JoinAt::EpochStart) }),
                 Request::Leave,
                 Request::Stats,
                 Request::Ping,
@@ -169,7 +171,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
             let stats = ServerStats { consumers: vec![consumer; 3], name: "train".into(), ..ServerStats::default() };
             messages.extend([
                 Reply::Joined { number: 1, epoch: 2, sample: Some(3), had: 4, start: 1 },
-                Reply::Gone { number: 1, until: Some(9) },
+                Reply::Gone { number: 1, epoch: 2, until: Some(9) },
                 Reply::Refused { why: "too large".into(), batch_size: true },
                 Reply::Failed(Failure { kind: FailureKind::Loader, message: "the loader raised".into() }),
                 Reply::Ended,

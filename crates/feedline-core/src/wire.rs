@@ -23,7 +23,7 @@ use crate::schema::Schema;
 use crate::server::ServerStats;
 
 /// Changes with every change of the messages or of the shared pages.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// "feed", so that a stray client is told apart from an old one.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"feed");
@@ -49,18 +49,7 @@ pub enum Request {
         consumer: bool,
     },
     /// Wants a cursor.
-    Join {
-        /// Counts the joins of this connection.
-        number: u64,
-        /// `None` for the source's own batches.
-        batch_size: Option<u64>,
-        /// Where.
-        entry: JoinAt,
-        /// If it comes back after another server died: how many consumers that one had.
-        returning: u32,
-        /// And the epoch that the slowest of them was in.
-        slowest: u64,
-    },
+    Join(Join),
     /// Gives its cursor back.
     Leave,
     /// Wants to know how things stand.
@@ -69,6 +58,53 @@ pub enum Request {
     Ping,
     /// Wants to know where the loader hangs; answered if it does.
     Diagnose,
+}
+
+/// What a consumer says when it wants a cursor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Join {
+    /// Counts the joins of this connection.
+    pub number: u64,
+    /// `None` for the source's own batches. Of all ranks together.
+    pub batch_size: Option<u64>,
+    /// Where.
+    pub entry: JoinAt,
+    /// If it comes back after another server died: how many consumers that one had.
+    pub returning: u32,
+    /// And the epoch that the slowest of them was in.
+    pub slowest: u64,
+    /// If it shares the feed with others.
+    pub rank: Option<Rank>,
+}
+
+impl Join {
+    /// Of one that comes alone, for the first time.
+    pub fn new(number: u64, batch_size: Option<u64>, entry: JoinAt) -> Self {
+        Self { number, batch_size, entry, returning: 0, slowest: 0, rank: None }
+    }
+}
+
+/// One of the processes of a data-parallel job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rank {
+    /// The same for all of one job.
+    pub group: u64,
+    /// How many they are.
+    pub world: u32,
+    /// Which one it is.
+    pub rank: u32,
+    /// It had a place, lost it, and asks for that one again: the others do not.
+    pub comes_back: bool,
+}
+
+/// More ranks than this are a mistake.
+pub const MOST_RANKS: u32 = 1 << 16;
+
+impl Rank {
+    /// Whether there can be such a one.
+    pub fn is_possible(&self) -> bool {
+        self.rank < self.world && self.world <= MOST_RANKS
+    }
 }
 
 /// [`Entry`], on the wire.
@@ -85,6 +121,13 @@ pub enum JoinAt {
         /// Which sample of it.
         index: u64,
     },
+}
+
+impl JoinAt {
+    /// The epoch that it names, if it does.
+    pub(crate) fn epoch(self) -> u64 {
+        if let Self::At { epoch, .. } = self { epoch } else { 0 }
+    }
 }
 
 impl From<JoinAt> for Entry {
@@ -168,6 +211,8 @@ pub enum Reply {
     Gone {
         /// Which join this answers.
         number: u64,
+        /// Its epoch.
+        epoch: u64,
         /// The first sample of that epoch that still is, if any is.
         until: Option<u64>,
     },

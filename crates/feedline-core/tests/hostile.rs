@@ -10,15 +10,14 @@ use std::time::Duration;
 use beside::{beside_a_server, folder, frame, hello, is_dropped};
 use feedline_core::Error;
 use feedline_core::server::{Options, Server};
-use feedline_core::wire::{Channel, JoinAt, MAGIC, Reply, Request, VERSION};
+use feedline_core::wire::{Channel, Join, JoinAt, MAGIC, Rank, Reply, Request, VERSION};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 #[test]
 fn garbage_lengths_and_early_requests_are_refused() {
-    let join =
-        frame(&Request::Join { number: 1, batch_size: Some(3), entry: JoinAt::Newest, returning: 0, slowest: 0 });
+    let join = frame(&Request::Join(Join::new(1, Some(3), JoinAt::Newest)));
     let visit = frame(&Request::Hello { magic: MAGIC, version: VERSION, consumer: false });
     let cases: Vec<Vec<u8>> = vec![
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),
@@ -106,15 +105,22 @@ fn send_with_descriptors(socket: &UnixStream, bytes: &[u8]) {
 
 /// What a consumer says in its life, to be said in any order and any number of times. Not that it wants the newest: when the
 /// only epoch is over that is the next one, and whoever comes then goes there too.
-fn sentences() -> [Vec<u8>; 9] {
-    let join =
-        |number, batch_size, entry| frame(&Request::Join { number, batch_size, entry, returning: 0, slowest: 0 });
+fn sentences() -> [Vec<u8>; 13] {
+    let join = |number, batch_size, entry| frame(&Request::Join(Join::new(number, batch_size, entry)));
+    let join_as = |rank, world, comes_back, entry| {
+        let rank = Some(Rank { group: 7, world, rank, comes_back });
+        frame(&Request::Join(Join { rank, ..Join::new(5, Some(6), entry) }))
+    };
     [
         hello(),
         frame(&Request::Hello { magic: MAGIC, version: VERSION, consumer: false }),
         join(1, Some(3), JoinAt::EpochStart),
         join(4, None, JoinAt::At { epoch: 0, index: 17 }),
         join(3, Some(1 << 40), JoinAt::EpochStart),
+        join_as(0, 2, false, JoinAt::EpochStart),
+        join_as(1, 2, false, JoinAt::EpochStart),
+        join_as(2, 3, true, JoinAt::At { epoch: 0, index: 17 }),
+        join_as(2, 2, false, JoinAt::EpochStart),
         frame(&Request::Leave),
         frame(&Request::Stats),
         frame(&Request::Ping),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use beside::{beside_a_server, beside_a_server_with, hello, is_dropped};
 use feedline_core::server::{Options, RingSize};
-use feedline_core::wire::{Channel, JoinAt, Reply, Request};
+use feedline_core::wire::{Channel, Join, JoinAt, MOST_RANKS, Rank, Reply, Request};
 use feedline_ring::{CursorHandle, HeadReader};
 
 #[test]
@@ -55,6 +55,10 @@ impl Drop for Over<'_> {
 
 /// Joins as a consumer would, and gives its channel, its page and the head.
 fn join(socket: UnixStream) -> (Channel, CursorHandle, HeadReader) {
+    join_as(None, socket)
+}
+
+fn join_as(rank: Option<Rank>, socket: UnixStream) -> (Channel, CursorHandle, HeadReader) {
     socket.set_nonblocking(true).unwrap();
     let mut channel = Channel::for_consumer(socket.into());
     let hello =
@@ -67,14 +71,8 @@ fn join(socket: UnixStream) -> (Channel, CursorHandle, HeadReader) {
                 let mut fds = fds.into_iter();
                 let head = HeadReader::accept(fds.next().unwrap()).unwrap();
                 pages = Some((CursorHandle::accept(fds.nth(1).unwrap()).unwrap(), head));
-                let join = Request::Join {
-                    number: 1,
-                    batch_size: Some(5),
-                    entry: JoinAt::EpochStart,
-                    returning: 0,
-                    slowest: 0,
-                };
-                channel.send(&join, vec![]).unwrap();
+                let join = Join { rank, ..Join::new(1, Some(5), JoinAt::EpochStart) };
+                channel.send(&Request::Join(join), vec![]).unwrap();
             }
             Some((Reply::Joined { number, epoch, sample, .. }, _)) => {
                 let (page, head) = pages.take().unwrap();
@@ -117,8 +115,14 @@ fn one_who_claims_to_starve_and_releases_nothing_is_cut_off() {
 fn one_who_claims_to_have_read_what_was_never_written_harms_nobody() {
     beside_a_server_with(narrow(), "boaster", |connect| {
         let (channel, page, head) = join(connect());
-        page.release(&head, u64::MAX, u64::MAX);
-        (channel, page, head)
+        // When the other one is in: the only epoch would be over before it comes.
+        std::thread::spawn(move || {
+            while head.joined() < 2 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            page.release(&head, u64::MAX, u64::MAX);
+            (channel, page, head)
+        })
     });
 }
 
@@ -128,5 +132,47 @@ fn one_who_claims_to_rest_for_ever_holds_up_nobody() {
         let (channel, page, head) = join(connect());
         page.rest();
         (channel, page, head)
+    });
+}
+
+#[test]
+fn one_whose_other_ranks_never_come_holds_up_nobody_for_long() {
+    beside_a_server_with(narrow(), "lonely", |connect| {
+        // In mid-air, too: it takes part in round after round and leaves each.
+        let rank = Rank { group: 7, world: MOST_RANKS, rank: 3, comes_back: false };
+        let (mut channel, page, head) = join_as(Some(rank), connect());
+        for number in 2..100 {
+            let join = Join { rank: Some(rank), ..Join::new(number, Some(5), JoinAt::EpochStart) };
+            channel.send(&Request::Leave, vec![]).unwrap();
+            channel.send(&Request::Join(join), vec![]).unwrap();
+            while !matches!(channel.receive::<Reply>().unwrap(), Some((Reply::Joined { .. }, _))) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        channel.send(&Request::Leave, vec![]).unwrap();
+        (channel, page, head)
+    });
+}
+
+#[test]
+fn ranks_that_cannot_be_are_dropped() {
+    beside_a_server("norank", |connect| {
+        let rank = Rank { group: 0, world: 4, rank: 0, comes_back: false };
+        let impossible = [
+            (Rank { rank: 4, ..rank }, JoinAt::EpochStart),
+            (Rank { world: 0, ..rank }, JoinAt::EpochStart),
+            (Rank { world: u32::MAX, ..rank }, JoinAt::EpochStart),
+            (rank, JoinAt::Newest),
+        ];
+        for (rank, entry) in impossible {
+            let (mut channel, ..) = join(connect());
+            channel.send(&Request::Leave, vec![]).unwrap();
+            let join = Join { rank: Some(rank), ..Join::new(2, Some(5), entry) };
+            channel.send(&Request::Join(join), vec![]).unwrap();
+            let dropped = |channel: &mut Channel| channel.receive::<Reply>().is_err();
+            while !dropped(&mut channel) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
     });
 }

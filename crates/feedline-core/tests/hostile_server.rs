@@ -12,7 +12,7 @@ use beside::{config, folder};
 use feedline_core::Error;
 use feedline_core::consumer::{Config, Consumer, Mode};
 use feedline_core::schema::{ArrayKind, DType, Field, Schema};
-use feedline_core::wire::{Channel, Reply, Request, RingInfo};
+use feedline_core::wire::{Channel, Join, Reply, Request, RingInfo};
 use feedline_core::{Node, Structure};
 use feedline_ring::signal::{EpochLength, UNKNOWN};
 use feedline_ring::{CursorHandle, Doorbell, HeadWriter, Layout, RingWriter, page_size};
@@ -94,7 +94,7 @@ fn consume(name: &str, sent: Sent, wanted: Config) -> Result<(), Error> {
                         let ring = sent.info.clone();
                         let _ = channel.send(&Reply::Welcome { ring }, fds.take().unwrap_or_default());
                     }
-                    Ok(Some((Request::Join { number, .. }, _))) => {
+                    Ok(Some((Request::Join(Join { number, .. }), _))) => {
                         let (epoch, sample) = sent.joined;
                         let _ = channel.send(&Reply::Joined { number, epoch, sample, had: 0, start: 0 }, vec![]);
                     }

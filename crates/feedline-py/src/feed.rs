@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use feedline_core::batch::Received;
-use feedline_core::consumer::{Config, Consumer, ConsumerStats, EpochLength, Mode, WhenMissing};
+use feedline_core::consumer::{Config, Consumer, ConsumerStats, EpochLength, Mode, Shard, WhenMissing};
 use feedline_core::schema::{ArrayKind, Schema};
 use feedline_core::source::Mark;
 use feedline_core::wire::JoinAt;
@@ -146,7 +146,8 @@ impl FeedCore {
     /// Attaches: waits for the feed and its first batch.
     #[new]
     #[pyo3(signature = (
-        name, *, batch_size, drop_last, join, timeout_secs, format, mode, reconnect_secs, allow_pickle, allow, when_missing,
+        name, *, batch_size, drop_last, join, timeout_secs, format, mode, reconnect_secs, allow_pickle, allow, shard,
+        when_missing,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
@@ -161,6 +162,7 @@ impl FeedCore {
         reconnect_secs: f64,
         allow_pickle: bool,
         allow: (Vec<u32>, Vec<u32>),
+        shard: Option<(u32, u32, u64)>,
         when_missing: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let entry = match join {
@@ -185,6 +187,7 @@ impl FeedCore {
         let allow = Allow { uids: allow.0, gids: allow.1 };
         let config = Config {
             batch_size,
+            shard: shard.map(|(rank, world, group)| Shard { group, world, rank }),
             drop_last,
             entry,
             timeout,
@@ -298,6 +301,7 @@ impl FeedCore {
         dict.set_item("samples", stats.samples + before.samples)?;
         dict.set_item("batches", stats.batches + before.batches)?;
         dict.set_item("skipped", stats.skipped + before.skipped)?;
+        dict.set_item("left_out", stats.left_out + before.left_out)?;
         dict.set_item("waited_secs", (stats.waited + before.waited).as_secs_f64())?;
         dict.set_item("mode", stats.mode)?;
         dict.set_item("leases", leases.live())?;

@@ -25,6 +25,10 @@ impl Consumer {
     /// Whether nothing of this epoch is left for us, as far as its length is known.
     pub fn has_read_all(&self) -> bool {
         let (true, true, Some(cursor)) = (self.joined, self.in_epoch, self.cursor) else { return false };
+        if self.config.shard.is_some() {
+            // All ranks must come to the same answer: what the source promised may turn out wrong for one of them.
+            return self.is_last;
+        }
         let samples = if self.view.is_cut() { self.head.length().samples } else { UNKNOWN };
         let end = match self.head.end_of(self.epoch_in_log()) {
             UNKNOWN if samples == UNKNOWN => return self.taken.is_some() && self.taken == self.batches_per_epoch(),
@@ -63,8 +67,16 @@ impl Consumer {
     pub fn resume_at(&mut self, mark: Mark) {
         self.leave();
         self.epoch = mark.epoch;
-        self.resume = Some(mark);
+        (self.resume, self.comes_back) = (Some(mark), false);
         self.may_be_over = mark.index > 0;
+    }
+
+    /// The server has taken our place away. A rank goes on in that very place or not at all: the others do.
+    pub(super) fn be_detached(&mut self) {
+        if self.config.shard.is_some() && self.joined {
+            (self.resume, self.comes_back) = (Some(self.position()), true);
+        }
+        self.joined = false;
     }
 
     /// Waits for another server of the same feed, and goes on with it where we were.
@@ -93,11 +105,13 @@ impl Consumer {
         }
         // Who had left has no place to go back to.
         let mark = if self.joined { Some(self.place()) } else { self.resume };
+        self.comes_back |= self.joined;
         self.returning = mark.map_or((0, 0), |mark| self.others(mark.epoch));
         let head = Arc::new(welcome.head);
         // What was handed out keeps the old ring, which nobody writes to any more.
         self.table = LeaseTable::new(Arc::clone(&head), welcome.page, welcome.bell, 0, 0);
         self.view = View::new(welcome.ring, welcome.memory, self.config.mode, &name)?;
+        self.check_lag()?;
         self.stats.server_pid = link.server_pid();
         (self.link, self.head, self.pressure) = (link, head, Pressure::default());
         self.patience = Patience::new(self.config.answer_timeout);
@@ -126,8 +140,9 @@ impl Consumer {
     }
 
     /// The answer to a join at a place that is no longer there.
-    pub(super) fn gone(&mut self, until: Option<u64>) -> Error {
-        let Mark { epoch, index } = self.resume.take().unwrap_or(Mark { epoch: self.epoch, index: 0 });
+    pub(super) fn gone(&mut self, epoch: u64, until: Option<u64>) -> Error {
+        let mark = self.resume.take();
+        let Mark { epoch, index } = mark.unwrap_or(Mark { epoch, index: 0 });
         let what = match until {
             Some(until) if until == index + 1 => format!("sample {index} of epoch {epoch} is gone"),
             Some(until) => format!("samples {index} to {} of epoch {epoch} are gone", until - 1),
@@ -135,6 +150,13 @@ impl Consumer {
         };
         if let Some(error) = self.stalled(Some(&what)) {
             return error;
+        }
+        if let (None, Some(shard)) = (mark, self.config.shard) {
+            return Error::Gone(format!(
+                "feed {:?}: {shard} came too late: {what}, where the others began\n  \
+                 start the ranks together, or give the server a longer stall_timeout_secs or more history=",
+                self.config.name,
+            ));
         }
         Error::Gone(format!(
             "feed {:?}: {what}\n  \
@@ -146,7 +168,7 @@ impl Consumer {
     /// What one gets that stood still for too long, and whose place is lost.
     pub(super) fn stalled(&mut self, what: Option<&str>) -> Option<Error> {
         let secs = self.stalled_secs.take()?;
-        (self.in_epoch, self.resume) = (false, None);
+        (self.in_epoch, self.resume, self.comes_back) = (false, None, false);
         let what = what.map_or_else(String::new, |what| format!("; {what}"));
         Some(Error::Stalled(format!(
             "this consumer (pid {}) held up feed {:?} for {secs} s and was detached{what}\n  \

@@ -8,7 +8,8 @@
 //!
 //! `link` is the connection to the server, `news` what comes over it, `patience` how long to wait for one that doesn't answer, `view` the ring in this
 //! process, `pressure` what to do when our own leases hold up the log, `comeback` how to go on where one was, `skip` how to
-//! catch up where nobody waits for us, `report` what others may ask of a consumer.
+//! catch up where nobody waits for us, `shard` how the ranks of one job share an epoch, `report` what others may ask of a
+//! consumer.
 
 mod comeback;
 mod link;
@@ -16,6 +17,7 @@ mod news;
 mod patience;
 mod pressure;
 mod report;
+mod shard;
 mod skip;
 pub(crate) mod view;
 
@@ -31,6 +33,9 @@ use self::link::{Link, News};
 use self::patience::Patience;
 use self::pressure::Pressure;
 pub use self::report::{ConsumerStats, EpochLength};
+pub use self::shard::Shard;
+pub(crate) use self::shard::own_step;
+use self::shard::{Ahead, Step};
 use self::skip::Skips;
 use self::view::View;
 use crate::access::Allow;
@@ -39,7 +44,7 @@ use crate::error::Error;
 use crate::schema::Schema;
 use crate::server::state;
 use crate::source::Mark;
-use crate::wire::{JoinAt, Reply, Request};
+use crate::wire::{Join, JoinAt, MOST_RANKS, Rank, Reply, Request};
 
 /// The longest sleep without a look at the server and at the caller's hook.
 const SLICE: Duration = Duration::from_millis(100);
@@ -67,8 +72,10 @@ pub enum Mode {
 pub struct Config {
     /// The feed's name.
     pub name: String,
-    /// `None` for the source's own batches.
+    /// `None` for the source's own batches. Of one rank, where ranks share the feed.
     pub batch_size: Option<u64>,
+    /// With whom it shares each epoch.
+    pub shard: Option<Shard>,
     /// Leave out an epoch's last batch if it is smaller.
     pub drop_last: bool,
     /// Where to begin.
@@ -103,6 +110,7 @@ impl Config {
         Self {
             name: name.into(),
             batch_size: None,
+            shard: None,
             drop_last: false,
             entry: JoinAt::EpochStart,
             timeout: Duration::from_secs(30),
@@ -111,6 +119,32 @@ impl Config {
             reconnect: Duration::ZERO,
             allow: Allow::default(),
             when_missing: None,
+        }
+    }
+
+    /// The batch size of all ranks together.
+    fn step_size(&self) -> Option<u64> {
+        let world = self.shard.map_or(1, Shard::world);
+        self.batch_size.map(|size| size.saturating_mul(world))
+    }
+
+    /// Refuses what can't be, whatever the feed is.
+    fn check(&self) -> Result<(), Error> {
+        if self.batch_size == Some(0) {
+            return Err(Error::BatchSize("a batch has at least one sample, not 0".into()));
+        }
+        match self.shard {
+            Some(Shard { world, rank, .. }) if rank >= world || world > MOST_RANKS => {
+                Err(Error::Invalid(format!("there is no rank {rank} of {world}")))
+            }
+            Some(_) if self.entry == JoinAt::Newest => {
+                Err(Error::Invalid("ranks begin with an epoch, not with its newest sample".into()))
+            }
+            Some(Shard { world, .. }) if self.step_size() >= Some(FAR) => {
+                let size = self.batch_size.unwrap_or(0);
+                Err(Error::BatchSize(format!("a batch of {size} samples for each of {world} ranks is not possible")))
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -142,8 +176,12 @@ pub struct Consumer {
     lead: u64,
     /// Whether something of the epoch was handed out.
     in_epoch: bool,
+    /// A rank has had its last batch of the epoch.
+    is_last: bool,
     /// How many batches, if it was from the epoch's start on.
     taken: Option<u64>,
+    /// And in the last epoch that was read from start to end.
+    steps: Option<u64>,
     /// All of the epoch was handed out, and whoever asks next wants the next one; its end may not be known yet.
     is_finished: bool,
     /// We were told to go on at a place that may be an epoch's end: then it is the next one's beginning.
@@ -152,6 +190,8 @@ pub struct Consumer {
     resume: Option<Mark>,
     /// If another server was lost: how many consumers that one had, and the slowest's epoch.
     returning: (u32, u64),
+    /// Our place was taken from us, and we ask for that one.
+    comes_back: bool,
     /// We were cut off in the middle of an epoch, after standing still for so long.
     stalled_secs: Option<f64>,
     skips: Skips,
@@ -162,19 +202,28 @@ pub struct Consumer {
 
 /// What there is to take.
 enum Look {
-    /// A batch up to this sample.
-    Batch(u64),
+    /// A batch.
+    Batch(Cut),
     /// The epoch ended at this sample.
     EpochOver(u64),
     Nothing,
 }
 
+/// A batch that can be taken.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    first: u64,
+    until: u64,
+    /// Where the one after it begins: further on, if others share what lies around it.
+    next: u64,
+    /// None of this epoch comes after it. Told only where others share it.
+    is_last: bool,
+}
+
 impl Consumer {
     /// Finds a feed and learns its schema. Takes no cursor yet: nobody waits for us.
     pub fn attach(config: Config, check: Check<'_>) -> Result<Self, Error> {
-        if config.batch_size == Some(0) {
-            return Err(Error::BatchSize("a batch has at least one sample, not 0".into()));
-        }
+        config.check()?;
         let (link, welcome) = Link::open(&config, config.timeout, check)?;
         fault::point("consumer:attached");
         let head = Arc::new(welcome.head);
@@ -198,25 +247,40 @@ impl Consumer {
             had: 0,
             lead: 0,
             in_epoch: false,
+            is_last: false,
             taken: None,
+            steps: None,
             is_finished: false,
             may_be_over: false,
             resume: None,
             returning: (0, 0),
+            comes_back: false,
             stalled_secs: None,
             skips: Skips::default(),
             looked: Instant::now(),
             origin: Origin::here(),
         };
         consumer.check_batch_size()?;
+        consumer.check_lag()?;
         consumer.report_mode();
         Ok(consumer)
     }
 
     fn check_batch_size(&self) -> Result<(), Error> {
-        let Some(batch_size) = self.config.batch_size else { return Ok(()) };
+        let Some(batch_size) = self.config.step_size() else { return Ok(()) };
         let samples = self.head.length().samples;
         self.view.check_batch_size(&self.config.name, batch_size, samples)
+    }
+
+    fn check_lag(&self) -> Result<(), Error> {
+        if self.config.shard.is_some() && self.view.skips() {
+            return Err(Error::Invalid(format!(
+                "feed {:?} is served with lag=\"skip\", and ranks that skip samples do not read the same epochs\n  \
+                 serve it with lag=\"block\" or lag=\"history\", or attach without shard=",
+                self.config.name,
+            )));
+        }
+        Ok(())
     }
 
     /// What the feed's batches look like.
@@ -234,7 +298,8 @@ impl Consumer {
         let is_cut = self.view.is_cut();
         let batch_size = self.config.batch_size.filter(|_| is_cut);
         let source_batch = is_cut.then(|| self.view.source_batch());
-        EpochLength::new(&self.head, batch_size, self.config.drop_last, source_batch)
+        let shard = self.config.shard.map(|shard| (shard.world(), self.steps));
+        EpochLength::new(&self.head, batch_size, self.config.drop_last, source_batch, shard)
     }
 
     /// The consumer's leases, for whoever wants to ask while the consumer is busy.
@@ -311,10 +376,10 @@ impl Consumer {
                 return Err(self.why_over(state::ENDED));
             }
             match self.look()? {
-                Look::Batch(end) => {
+                Look::Batch(cut) => {
                     fault::point("consumer:seen");
                     // Overwritten meanwhile: look again.
-                    let Some(received) = self.take(end)? else { continue };
+                    let Some(received) = self.take(cut)? else { continue };
                     return Ok(Some(received));
                 }
                 Look::EpochOver(end) => {
@@ -336,11 +401,13 @@ impl Consumer {
     fn wake(&mut self) {
         if !self.table.page().wake() {
             // The server's word of it is on the way, and comes before the answer to our next join.
-            self.joined = false;
+            self.be_detached();
         }
     }
 
     fn end_epoch(&mut self, end: u64) {
+        self.leave_out(end);
+        self.steps = self.taken.or(self.steps);
         self.epoch += 1;
         self.in_epoch = false;
         self.taken = Some(0);
@@ -389,7 +456,7 @@ impl Consumer {
             self.joined = false;
             self.joining = false;
             (self.is_finished, self.may_be_over) = (false, false);
-            self.resume = None;
+            (self.resume, self.comes_back) = (None, false);
             // The next one to be read is another pass over the same epoch.
             self.epoch += u64::from(std::mem::take(&mut self.in_epoch) && self.view.replays());
             fault::point("consumer:leaving");
@@ -402,11 +469,14 @@ impl Consumer {
         if !self.joining {
             self.is_finished = false;
             self.joins += 1;
-            let batch_size = self.config.batch_size;
+            let batch_size = self.config.step_size();
+            let comes_back = self.comes_back;
+            let rank = self.config.shard.map(|Shard { group, world, rank }| Rank { group, world, rank, comes_back });
             let at = |Mark { epoch, index }| JoinAt::At { epoch, index };
             let entry = self.resume.map_or(self.config.entry, at);
             let (returning, slowest) = self.returning;
-            self.link.send(&Request::Join { number: self.joins, batch_size, entry, returning, slowest })?;
+            let join = Join { number: self.joins, batch_size, entry, returning, slowest, rank };
+            self.link.send(&Request::Join(join))?;
             self.joining = true;
             fault::point("consumer:join_sent");
         }
@@ -422,7 +492,8 @@ impl Consumer {
                     self.joined = true;
                     self.joining = false;
                     self.stalled_secs = None;
-                    self.returning = (0, 0);
+                    self.is_last &= self.comes_back;
+                    (self.returning, self.comes_back) = ((0, 0), false);
                     let mark = self.resume.take();
                     if !self.view.replays() {
                         self.epoch = epoch;
@@ -436,9 +507,9 @@ impl Consumer {
                     fault::point("consumer:joined");
                     return Ok(());
                 }
-                Some(News::Reply(Reply::Gone { number, until }, _)) if number == self.joins => {
+                Some(News::Reply(Reply::Gone { number, epoch, until }, _)) if number == self.joins => {
                     self.joining = false;
-                    return Err(self.gone(until));
+                    return Err(self.gone(epoch, until));
                 }
                 Some(news) => self.hear(news)?,
                 None => self.be_patient()?,
@@ -502,6 +573,10 @@ impl Consumer {
             (cursor, self.had) = (cursor + had, self.had - had);
             self.move_to(cursor);
         }
+        if let Some(shard) = self.config.shard {
+            let is_all = end != UNKNOWN && head >= end;
+            return self.look_at_step(shard, Ahead { there: there.saturating_sub(cursor), is_all }, cursor).map(Some);
+        }
         let want = match self.config.batch_size {
             Some(size) => size,
             None if cursor < there => {
@@ -517,35 +592,71 @@ impl Consumer {
         // A smaller batch may be the epoch's last: it is not if something follows it.
         let may_be_last = cursor.saturating_add(want) == if end == UNKNOWN { head } else { end };
         if there.saturating_sub(cursor) >= want && !(is_tail && may_be_last) {
-            return Ok(Some(Look::Batch(cursor + want)));
+            let until = cursor + want;
+            return Ok(Some(Look::Batch(Cut { first: cursor, until, next: until, is_last: false })));
         }
         if end == UNKNOWN || head < end {
             return Ok(Some(Look::Nothing));
         }
-        Ok(Some(if cursor < end && !self.config.drop_last { Look::Batch(end) } else { Look::EpochOver(end) }))
+        let last = Cut { first: cursor, until: end, next: end, is_last: false };
+        Ok(Some(if cursor < end && !self.config.drop_last { Look::Batch(last) } else { Look::EpochOver(end) }))
+    }
+
+    /// Our slice of the next step, which begins at the cursor.
+    fn look_at_step(&mut self, shard: Shard, ahead: Ahead, cursor: u64) -> Result<Look, Error> {
+        match self.step_at(shard, ahead, cursor) {
+            Step::Take(samples) => {
+                let (first, until) = shard.slice(samples);
+                let (next, after) = (cursor + samples, Ahead { there: ahead.there - samples, ..ahead });
+                let is_last = ahead.is_all && matches!(self.step_at(shard, after, next), Step::Over(_));
+                Ok(Look::Batch(Cut { first: cursor + first, until: cursor + until, next, is_last }))
+            }
+            Step::Wait => Ok(Look::Nothing),
+            Step::Over(left_out) => Ok(Look::EpochOver(cursor + left_out)),
+            Step::TooFew(samples) => Err(self.too_few(samples, shard)),
+        }
+    }
+
+    fn step_at(&self, shard: Shard, ahead: Ahead, cursor: u64) -> Step {
+        let (world, drop_last) = (shard.world(), self.config.drop_last);
+        match self.config.step_size() {
+            Some(full) => shard::cut(ahead, full, world, drop_last),
+            None if self.view.is_cut() => {
+                let left_at = |at: u64| self.view.source_batch_at(cursor + at);
+                shard::own(ahead, self.view.source_batch(), world, drop_last, left_at)
+            }
+            None => shard::whole(ahead, world, drop_last, cursor == self.start),
+        }
     }
 
     /// `None` if the batch was overwritten before it could be taken.
-    fn take(&mut self, end: u64) -> Result<Option<Received>, Error> {
-        let first = self.cursor.expect("a batch was seen at the cursor");
+    fn take(&mut self, Cut { first, until, next, is_last }: Cut) -> Result<Option<Received>, Error> {
         let was = self.view.mode();
         let received = if self.view.skips() {
-            let Some(received) = self.view.take_unguarded(&self.head, first, end)? else { return Ok(None) };
-            self.table.advance(self.epoch, end);
+            let Some(received) = self.view.take_unguarded(&self.head, first, until)? else { return Ok(None) };
+            self.table.advance(self.epoch, until);
             received
         } else {
-            self.view.take(&self.table, (first, end, self.lead), self.epoch, &self.config.name)?
+            // What other ranks take before us and after us is not ours to hold.
+            if self.cursor != Some(first) {
+                self.table.advance(self.epoch, first + self.lead);
+            }
+            let received = self.view.take(&self.table, (first, until, self.lead), self.epoch, &self.config.name)?;
+            if until != next {
+                self.table.advance(self.epoch, next + self.lead);
+            }
+            received
         };
         if self.view.mode() != was {
             self.report_mode();
         }
         fault::point("consumer:cut");
-        self.cursor = Some(end);
+        (self.cursor, self.is_last) = (Some(next), is_last);
         (self.in_epoch, self.is_finished, self.may_be_over) = (true, false, false);
         self.taken = self.taken.map(|taken| taken + 1);
         self.pressure.handed_out(first + self.lead);
         self.stats.batches += 1;
-        self.stats.samples += end - first;
+        self.stats.samples += until - first;
         self.table.page().batches.store(self.stats.batches, Ordering::Relaxed);
         Ok(Some(received))
     }

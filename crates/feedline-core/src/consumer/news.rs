@@ -74,19 +74,22 @@ impl Consumer {
                 self.check_batch_size()
             }
             News::Reply(Reply::Detached { stalled_secs }, _) => {
-                self.joined = false;
+                self.be_detached();
                 let place = self.place();
-                if !self.is_finished && (self.in_epoch || place.index > 0) {
+                let has_begun = !self.is_finished && (self.in_epoch || place.index > 0);
+                if self.comes_back || (has_begun && self.config.shard.is_none()) {
                     // The log may have our samples still.
                     self.stalled_secs = Some(stalled_secs);
                     self.resume = Some(place);
                 }
                 Ok(())
             }
-            News::Reply(Reply::Refused { why, batch_size: true }, _) => Err(Error::BatchSize(format!(
-                "feed {name:?} cannot give batches of {}: {why}",
-                self.config.batch_size.unwrap_or(0),
-            ))),
+            News::Reply(Reply::Refused { why, batch_size: true }, _) => {
+                Err(Error::BatchSize(match self.config.step_size() {
+                    Some(size) => format!("feed {name:?} cannot give batches of {size}: {why}"),
+                    None => format!("feed {name:?} cannot give a batch to each rank at once: {why}"),
+                }))
+            }
             News::Reply(Reply::Refused { why, .. }, _) => Err(Error::Protocol(why)),
             News::Reply(Reply::Pong, _) => {
                 self.patience.pong(name, self.link.server_pid());

@@ -6,6 +6,10 @@ use std::time::Duration;
 use feedline_ring::HeadReader;
 use feedline_ring::signal::{EpochLength as HeadLength, UNKNOWN};
 
+use super::Consumer;
+use super::shard::{self, Shard, own_step};
+use crate::error::Error;
+
 /// How things stand, as the consumer sees them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConsumerStats {
@@ -19,6 +23,8 @@ pub struct ConsumerStats {
     pub batches: u64,
     /// Samples that were overwritten before they could be taken.
     pub skipped: u64,
+    /// Batches at an epoch's end that could not be shared among the ranks.
+    pub left_out: u64,
     /// Time spent waiting for data.
     pub waited: Duration,
     /// How batches are taken now.
@@ -37,6 +43,7 @@ impl ConsumerStats {
         self.samples += other.samples;
         self.batches += other.batches;
         self.skipped += other.skipped;
+        self.left_out += other.left_out;
         self.waited += other.waited;
         self.kept += other.kept;
         self.remaps += other.remaps;
@@ -51,6 +58,8 @@ pub struct EpochLength {
     drop_last: bool,
     /// How many samples the source's batches have, where they can be cut.
     source_batch: Option<u64>,
+    /// How many ranks share it, and how many batches each had in the last epoch.
+    shard: Option<(u64, Option<u64>)>,
 }
 
 impl EpochLength {
@@ -59,8 +68,9 @@ impl EpochLength {
         batch_size: Option<u64>,
         drop_last: bool,
         source_batch: Option<u64>,
+        shard: Option<(u64, Option<u64>)>,
     ) -> Self {
-        Self { head: Arc::clone(head), batch_size, drop_last, source_batch }
+        Self { head: Arc::clone(head), batch_size, drop_last, source_batch, shard }
     }
 
     /// In the source's own batches, once it is known.
@@ -77,6 +87,9 @@ impl EpochLength {
     pub fn batches(&self) -> Option<u64> {
         let HeadLength { samples, batches, tail } = self.head.length();
         let known = |number: u64| (number != UNKNOWN).then_some(number);
+        if let Some((world, before)) = self.shard {
+            return self.steps(world, before);
+        }
         match (self.batch_size, self.source_batch) {
             (Some(size), _) if self.drop_last => known(samples).map(|samples| samples / size),
             (Some(size), _) => known(samples).map(|samples| samples.div_ceil(size)),
@@ -87,5 +100,51 @@ impl EpochLength {
             }
             (None, _) => known(batches),
         }
+    }
+
+    /// The same for each of `world` ranks, who had so many batches before.
+    fn steps(&self, world: u64, before: Option<u64>) -> Option<u64> {
+        let HeadLength { samples, batches, tail } = self.head.length();
+        let known = |number: u64| (number != UNKNOWN).then_some(number);
+        let steps_of = |samples, full| Some(shard::steps_in(samples, full, world, self.drop_last));
+        match (self.batch_size, self.source_batch) {
+            (Some(size), _) => steps_of(known(samples)?, size.saturating_mul(world)),
+            (None, Some(size)) => {
+                let (samples, batches) = (known(samples)?, known(batches)?);
+                let Some(full) = batches.checked_sub(1) else { return Some(0) };
+                let tail = known(tail).unwrap_or_else(|| (samples.saturating_add(size - 1)) % size + 1);
+                // Where batches have many sizes, how they go together shows only when they come.
+                let is_even = full.checked_mul(size).and_then(|all| all.checked_add(tail)) == Some(samples);
+                if is_even { steps_of(samples, own_step(size, world)) } else { before }
+            }
+            (None, None) => known(batches).map(|batches| batches / world),
+        }
+    }
+}
+
+impl Consumer {
+    /// At an epoch's end: what of it can't be cut and was too little for all ranks.
+    pub(super) fn leave_out(&mut self, end: u64) {
+        let left_out = end.saturating_sub(self.cursor.unwrap_or(end));
+        let Some(shard) = self.config.shard.filter(|_| left_out > 0 && !self.view.is_cut()) else { return };
+        self.stats.left_out += left_out;
+        if self.stats.left_out == left_out {
+            tracing::warn!(
+                "feed {:?}: its batches cannot be cut, and the last {left_out} of epoch {} are too few for {} ranks: left out",
+                self.config.name,
+                self.epoch,
+                shard.world,
+            );
+        }
+    }
+
+    /// Of this epoch, or of what is left of it.
+    pub(super) fn too_few(&self, samples: u64, shard: Shard) -> Error {
+        let what = if self.view.is_cut() { "samples" } else { "batches that cannot be cut" };
+        Error::BatchSize(format!(
+            "feed {:?}: epoch {} has {samples} {what}, and {} ranks share it: there is not one for each\n  \
+             use fewer ranks, or drop_last=True to leave such an epoch out",
+            self.config.name, self.epoch, shard.world,
+        ))
     }
 }

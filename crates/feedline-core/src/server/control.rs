@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use feedline_ring::log::Gone;
+use feedline_ring::log::{Gone, Lag};
 use feedline_ring::peer::Peer;
 use feedline_ring::{CursorHandle, Doorbell, fault};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,13 +18,15 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept
 
 use super::door::{self, Door};
 use super::members::Member;
+use super::ranks::TooLate;
 use super::watchdog::Watchdog;
 use super::{Phase, Shared, Since, State, shape, stats};
+use crate::consumer::own_step;
 use crate::error::Error;
 use crate::limits::size_text;
 use crate::names::HeldName;
 use crate::schema::Schema;
-use crate::wire::{Channel, JoinAt, MAGIC, Reply, Request, VERSION, WireError};
+use crate::wire::{Channel, Join, JoinAt, MAGIC, Rank, Reply, Request, VERSION, WireError};
 
 /// Then those who are connected have their turn.
 const ACCEPTS_PER_ROUND: usize = 64;
@@ -82,7 +84,7 @@ struct Control {
 /// A connection.
 struct Link {
     channel: Channel,
-    peer: Peer,
+    peer: Arc<Peer>,
     since: Instant,
     stage: Stage,
 }
@@ -108,6 +110,7 @@ impl Control {
             for id in ids {
                 self.serve(id);
             }
+            self.bury();
             self.deliver();
             self.answer_the_gate();
             self.linger();
@@ -153,10 +156,10 @@ impl Control {
             };
             let Ok(peer) = Peer::of(socket.as_fd()) else { continue };
             let mut channel = Channel::for_server(socket);
-            if !self.door.admits(&self.shared, &peer, &mut channel, self.links.values().map(|link| &link.peer)) {
+            if !self.door.admits(&self.shared, &peer, &mut channel, self.links.values().map(|link| &*link.peer)) {
                 continue;
             }
-            let link = Link { channel, peer, since: Instant::now(), stage: Stage::New };
+            let link = Link { channel, peer: Arc::new(peer), since: Instant::now(), stage: Stage::New };
             self.links.insert(self.next_id, link);
             self.next_id += 1;
         }
@@ -178,11 +181,22 @@ impl Control {
         self.drop_link(id);
     }
 
+    /// Forgets ranks that wait for others and have died.
+    fn bury(&self) {
+        let State { log, ranks, .. } = &mut *self.shared.lock();
+        if ranks.bury(log) {
+            self.shared.producer_bell.ring();
+        }
+    }
+
     fn drop_link(&mut self, id: u64) {
-        self.links.remove(&id);
+        let link = self.links.remove(&id);
         let mut state = self.shared.lock();
         state.refresh();
-        let State { log, members, .. } = &mut *state;
+        let State { log, members, ranks, .. } = &mut *state;
+        if let Some(link) = link {
+            ranks.disconnected(log, &link.peer);
+        }
         if members.remove(id, log).is_some() {
             log.leave(id);
             self.shared.tell_joined(&state);
@@ -215,9 +229,9 @@ impl Control {
                     }
                     link.stage = if consumer { Stage::Waiting } else { Stage::Visitor };
                 }
-                Request::Join { number, batch_size, entry, returning, slowest } => {
+                Request::Join(join) => {
                     let Stage::Welcome(_) = link.stage else { return Err(WireError::Malformed("an early join")) };
-                    self.join(id, number, batch_size, entry, (returning, slowest))?;
+                    self.join(id, join)?;
                 }
                 Request::Leave => self.leave(id),
                 Request::Stats => {
@@ -239,20 +253,21 @@ impl Control {
         Ok(())
     }
 
-    fn join(
-        &mut self,
-        id: u64,
-        number: u64,
-        batch_size: Option<u64>,
-        entry: JoinAt,
-        (returning, slowest): (u32, u64),
-    ) -> Result<(), WireError> {
+    fn join(&mut self, id: u64, join: Join) -> Result<(), WireError> {
+        let Join { number, batch_size, entry, returning, slowest, rank } = join;
+        if rank.is_some_and(|rank| !rank.is_possible() || entry == JoinAt::Newest) {
+            return Err(WireError::Malformed("a rank that cannot be"));
+        }
         let mut state = self.shared.lock();
         let Some(link) = self.links.get_mut(&id) else { return Ok(()) };
-        if let Err(why) = self.shared.make_room(&mut state, batch_size) {
+        if rank.is_some() && self.shared.options.policy.lag == Lag::Skip {
+            let why = "ranks cannot share a feed that is served with lag=\"skip\"".to_owned();
+            return link.channel.send(&Reply::Refused { why, batch_size: false }, vec![]);
+        }
+        if let Err(why) = self.shared.make_room(&mut state, batch_size, rank) {
             return link.channel.send(&Reply::Refused { why, batch_size: true }, vec![]);
         }
-        let State { log, members, returning: others, .. } = &mut *state;
+        let State { log, members, returning: others, ranks, .. } = &mut *state;
         // Who comes back has started: wait_for is for those who start together.
         members.gate_open |= returning > 0;
         let Some(member) = members.get_mut(id) else { return Err(WireError::Closed) };
@@ -263,10 +278,17 @@ impl Control {
             let resumed = self.shared.options.resume.map(|at| (at.epoch, at.index));
             others.came(log, returning, resumed.unwrap_or((slowest, 0)), self.shared.options.stall_timeout);
         }
-        let place = match log.join(id, entry.into()) {
-            Ok(place) => place,
-            Err(Gone { until }) => return link.channel.send(&Reply::Gone { number, until }, vec![]),
+        let placed = match rank.filter(|rank| !rank.comes_back) {
+            Some(rank) => ranks.join(log, id, rank, entry.into(), &link.peer),
+            None => log.join(id, entry.into()).map_err(|Gone { until }| TooLate { epoch: entry.epoch(), until }),
         };
+        let place = match placed {
+            Ok(place) => place,
+            Err(TooLate { epoch, until }) => {
+                return link.channel.send(&Reply::Gone { number, epoch, until }, vec![]);
+            }
+        };
+        member.rank = rank;
         member.place = Some(place);
         member.joined = true;
         member.at_gate = true;
@@ -444,6 +466,7 @@ fn welcome(shared: &Shared, id: u64, link: &mut Link, ring: &shape::PublishedRin
         bell: Arc::new(bell),
         pid: link.peer.pid,
         batch_size: None,
+        rank: None,
         joined: false,
         at_gate: false,
         join_number: 0,
@@ -459,14 +482,16 @@ fn welcome(shared: &Shared, id: u64, link: &mut Link, ring: &shape::PublishedRin
 
 impl Shared {
     /// Has the ring grow for a consumer's batches, or says why that can't be.
-    fn make_room(&self, state: &mut State, batch_size: Option<u64>) -> Result<(), String> {
-        let (Some(batch_size), Some(ring)) = (batch_size, &state.ring) else { return Ok(()) };
+    fn make_room(&self, state: &mut State, batch_size: Option<u64>, rank: Option<Rank>) -> Result<(), String> {
+        let Some(ring) = &state.ring else { return Ok(()) };
         if let Schema::Whole { why } = &ring.info.schema {
-            return if ring.info.is_placeholder() { Ok(()) } else { Err(why.clone()) };
+            return if ring.info.is_placeholder() || batch_size.is_none() { Ok(()) } else { Err(why.clone()) };
         }
+        let own_step = rank.map(|rank| own_step(ring.info.source_batch, rank.world.into()));
+        let Some(batch_size) = batch_size.or(own_step) else { return Ok(()) };
         let epoch_samples = self.head.length().samples;
-        // Two batches in the trainer's hands and one on its way.
-        let wanted = batch_size.min(epoch_samples).saturating_mul(3);
+        // Two batches in the trainer's hands and one on its way; ranks look one further ahead.
+        let wanted = batch_size.min(epoch_samples).saturating_mul(3 + u64::from(rank.is_some()));
         if wanted <= ring.info.window {
             return Ok(());
         }

@@ -9,7 +9,8 @@ use feedline_ring::signal::CursorWords;
 use feedline_ring::{CursorHandle, Doorbell};
 
 use super::{ConsumerStats, Since};
-use crate::wire::Reply;
+use crate::consumer::own_step;
+use crate::wire::{Rank, Reply};
 
 /// How a consumer takes its batches, as it reports in its page.
 const MODES: [&str; 3] = ["cow", "copy", "readonly"];
@@ -25,6 +26,8 @@ pub(super) struct Member {
     pub bell: Arc<Doorbell>,
     pub pid: u32,
     pub batch_size: Option<u64>,
+    /// If it shares the feed with others.
+    pub rank: Option<Rank>,
     pub joined: bool,
     /// It has asked and must be answered once enough others have.
     pub at_gate: bool,
@@ -51,6 +54,21 @@ pub(super) struct Members {
     reached: u64,
     /// Since when nobody is attached.
     alone_since: Option<Since>,
+    /// How many samples the source's batches have.
+    pub source_batch: u64,
+}
+
+impl Member {
+    /// How many samples it must see before it can take a batch.
+    pub fn needs(&self, source_batch: u64) -> u64 {
+        match self.rank {
+            None => self.batch_size.unwrap_or(1),
+            Some(Rank { world, .. }) => {
+                // One step, and what shows whether another follows it.
+                self.batch_size.unwrap_or_else(|| own_step(source_batch, world.into())).saturating_mul(2)
+            }
+        }
+    }
 }
 
 impl Members {
@@ -127,7 +145,7 @@ impl Members {
         };
         let is_writing_its_epoch = log.cursor(id).is_some_and(|(epoch, _)| epoch >= log.epoch());
         let there = log.head().saturating_sub(member.page.cursor.load(Ordering::Relaxed));
-        is_writing_its_epoch && there < member.batch_size.unwrap_or(1)
+        is_writing_its_epoch && there < member.needs(self.source_batch)
     }
 
     /// Whether anybody else does.

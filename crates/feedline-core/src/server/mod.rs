@@ -8,12 +8,13 @@
 //!
 //! `producer` appends, `room` waits and cuts off, `replace` makes rings; `control` talks to consumers, `door` lets them in,
 //! `watchdog` notices a source that hangs; `members` is what both threads know of consumers, `returning` of those who had
-//! another server before.
+//! another server before, `ranks` of those who belong together.
 
 mod control;
 mod door;
 mod members;
 mod producer;
+mod ranks;
 mod replace;
 mod returning;
 mod room;
@@ -33,6 +34,7 @@ use feedline_ring::{Doorbell, HeadWriter};
 use serde::{Deserialize, Serialize};
 
 use self::members::Members;
+use self::ranks::Ranks;
 use self::returning::Returning;
 use self::shape::PublishedRing;
 use self::watchdog::Watch;
@@ -195,6 +197,10 @@ struct State {
     members: Members,
     /// Those who come back after an earlier server died.
     returning: Returning,
+    /// Those who share epochs and are not all here yet.
+    ranks: Ranks,
+    /// How long a place is held for them.
+    patience: Duration,
     /// Since when all who are here wait for a later epoch.
     waited_for: Option<Since>,
     /// A window in samples that somebody needs.
@@ -209,6 +215,7 @@ impl State {
     fn refresh(&mut self) {
         self.members.refresh(&mut self.log);
         self.returning.look(&mut self.log);
+        self.ranks.look(&mut self.log, self.patience);
     }
 }
 
@@ -297,6 +304,7 @@ impl Server {
             log.resume(epoch, index);
         }
         let resumed = options.resume.map(|at| at.epoch);
+        let patience = options.stall_timeout;
         let shared = Arc::new(Shared {
             name: name.to_owned(),
             options,
@@ -310,6 +318,8 @@ impl Server {
                 ring: None,
                 members: Members::default(),
                 returning: Returning::new(resumed),
+                ranks: Ranks::new(name),
+                patience,
                 waited_for: None,
                 grow_to: 0,
                 batches: 0,

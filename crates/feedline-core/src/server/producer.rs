@@ -150,8 +150,9 @@ impl Producer<'_> {
     fn replay(&mut self) -> Result<(), Halt> {
         let (epochs, patience) = (self.shared.options.epochs, self.shared.options.stall_timeout);
         self.wait_quietly(|state| {
-            let State { members, log, .. } = state;
-            epochs.is_some_and(|epochs| members.are_done(log, epochs, patience))
+            let State { members, log, ranks, .. } = state;
+            let is_done = epochs.is_some_and(|epochs| members.are_done(log, epochs, patience));
+            is_done && (members.is_empty() || !ranks.is_waiting(log))
         })?;
         self.shared.head.set_state(state::ENDED);
         self.shared.announce(&self.shared.lock());

@@ -128,6 +128,7 @@ impl Producer<'_> {
                 state.log.shape(info.size());
             }
             state.ring = Some(Arc::new(published));
+            state.members.source_batch = info.source_batch;
             if state.phase == Phase::Starting {
                 state.phase = Phase::Running;
             }
@@ -211,14 +212,51 @@ impl Producer<'_> {
         }
         Ok(())
     }
+
+    /// Makes room for ranks, each of which needs more at once than fits. True if there is more room now.
+    pub fn grow_for_ranks(&mut self, starved: &[u64]) -> bool {
+        let (Some(ring), false) = (&self.ring, starved.is_empty()) else { return false };
+        let Size { window, byte_window, .. } = ring.info.size();
+        match self.prepare(ring.info.size().widened(window.saturating_mul(2), byte_window.saturating_mul(2))) {
+            Ok(prepared) => {
+                self.install(prepared, |_| ());
+                true
+            }
+            Err(error) => {
+                self.shared.lock().refuse(starved, &error);
+                self.shared.control_bell.ring();
+                false
+            }
+        }
+    }
 }
 
 impl State {
+    /// Of those in the way, ranks that hold nothing and wait for more: a step of batches that vary may be larger than the ring.
+    pub(super) fn starved_ranks(&self, in_the_way: &[(u64, u64)]) -> Vec<u64> {
+        let is_starved = |&&(id, released): &&(u64, u64)| {
+            let Some(member) = self.members.get(id).filter(|member| !member.is_refused) else { return false };
+            let cursor = member.page.cursor.load(std::sync::atomic::Ordering::Relaxed);
+            member.rank.is_some()
+                && member.batch_size.is_none()
+                && released == cursor
+                && self.members.starves(id, &self.log)
+        };
+        in_the_way.iter().filter(is_starved).map(|&(id, _)| id).collect()
+    }
+
+    fn refuse(&mut self, ids: &[u64], error: &Error) {
+        for (_, member) in self.members.iter_mut().filter(|(id, _)| ids.contains(id)) {
+            member.is_refused = true;
+            member.news = Some(Reply::Refused { why: error.to_string(), batch_size: true });
+        }
+    }
+
     /// What the ring must hold for consumers that starve in front of a full one: the epoch turned out longer than announced.
     fn starved_of(&self, window: u64) -> u64 {
         let waiting =
             self.members.values().filter(|member| member.joined && !member.is_refused && member.page.is_waiting());
-        let largest = waiting.filter_map(|member| member.batch_size).max().unwrap_or(0);
+        let largest = waiting.map(|member| member.needs(self.members.source_batch)).max().unwrap_or(0);
         let needed = self.log.floor().map_or(0, |floor| self.log.head() - floor);
         let is_full = needed + window / 4 >= window;
         if largest > window && is_full { window.saturating_mul(2).min(largest.saturating_mul(2)) } else { 0 }
@@ -226,8 +264,9 @@ impl State {
 
     /// Tells those who can't do with this ring. They leave by themselves, when their batches are safe.
     fn refuse_larger_than(&mut self, window: u64, error: &Error) {
+        let source_batch = self.members.source_batch;
         for (_, member) in self.members.iter_mut() {
-            let is_too_large = member.batch_size.is_some_and(|size| size > window);
+            let is_too_large = member.needs(source_batch) > window;
             if member.joined && is_too_large && !std::mem::replace(&mut member.is_refused, true) {
                 member.news = Some(Reply::Refused { why: error.to_string(), batch_size: true });
             }

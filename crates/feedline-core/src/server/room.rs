@@ -80,8 +80,9 @@ impl Producer<'_> {
             }
             let stalled = stall.look(&state, &in_the_way, self.shared.options.stall_timeout);
             let bells = state.bells();
+            let starved = state.starved_ranks(&in_the_way);
             drop(state);
-            if !self.cut_off(&stalled) {
+            if !self.grow_for_ranks(&starved) && !self.cut_off(&stalled) {
                 self.sleep(&bells)?;
             }
         }
@@ -105,8 +106,8 @@ impl Producer<'_> {
     pub fn wait_for_readers(&mut self, epochs: u64) -> Result<(), Halt> {
         let patience = self.shared.options.stall_timeout;
         self.wait_until(|_, state| {
-            let State { members, log, .. } = state;
-            Ok(members.are_done(log, epochs, patience))
+            let State { members, log, ranks, .. } = state;
+            Ok(members.are_done(log, epochs, patience) && (members.is_empty() || !ranks.is_waiting(log)))
         })
     }
 
@@ -311,7 +312,8 @@ impl Stall {
             let rests = member.page.is_resting() && somebody_starves;
             still.resting = rests.then(|| still.resting.unwrap_or(now));
             match still.resting {
-                Some(since) => since.elapsed() >= REST.min(limit),
+                // A rank can't join again elsewhere: the others of its job go on where they are.
+                Some(since) => since.elapsed() >= if member.rank.is_some() { limit } else { REST.min(limit) },
                 None => {
                     let is_over = !member.page.is_resting() && still.since.elapsed() >= limit;
                     is_over && (state.members.another_starves(id, &state.log) || state.log.another_waits(id))

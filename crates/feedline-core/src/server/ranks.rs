@@ -1,0 +1,198 @@
+//! The ranks of data-parallel jobs. They ask for their cursors at different moments, and must read the same epochs.
+//!
+//! ```text
+//! first rank asks ──▶ Open: its place is held ──all have come──▶ done
+//!                       ├──stall_timeout──▶ held no longer: who comes now finds the place, or that it is gone
+//!                       └──a process of it ends──▶ forgotten
+//! ```
+//!
+//! Each rank joins again and again, and all do so in the same order: the n-th join of one belongs to the n-th of the others.
+//! So a rank takes the oldest open round that it has not taken part in, and opens one if there is none.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use feedline_ring::log::{Entry, Gone, Log, Place};
+use feedline_ring::peer::Peer;
+
+use super::Since;
+use crate::wire::Rank;
+
+/// Cursors that hold a place count down from here. The one above is `returning`'s.
+const FIRST_HOLDER: u64 = u64::MAX - 1;
+/// The open rounds that one process may have begun, and all together: the oldest goes for another.
+const MOST_OF_ONE: usize = 16;
+const MOST: usize = 1024;
+
+pub(super) struct Ranks {
+    /// The feed, for the log.
+    name: String,
+    /// The oldest first.
+    rounds: Vec<Round>,
+    /// How many cursors were made.
+    holders: u64,
+}
+
+/// Joins that belong together.
+struct Round {
+    group: u64,
+    world: u32,
+    /// The place that they asked for; `None` for an epoch's start.
+    asked: Option<(u64, u64)>,
+    /// The place that they got: an epoch, and a sample of it.
+    place: (u64, u64),
+    /// How many samples of it those who came had had before the log.
+    had: u64,
+    /// Who began it.
+    pid: u32,
+    came: BTreeMap<u32, Arc<Peer>>,
+    /// The cursor that holds the place, and since when somebody may have to wait for it.
+    holder: Option<(u64, Since)>,
+}
+
+/// Why a rank got no place: the epoch that the others of its round read, and what is left of it.
+pub(super) struct TooLate {
+    pub epoch: u64,
+    pub until: Option<u64>,
+}
+
+impl Ranks {
+    pub fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), rounds: Vec::new(), holders: 0 }
+    }
+
+    /// Gives a rank the place of its round.
+    pub fn join(
+        &mut self,
+        log: &mut Log,
+        id: u64,
+        rank: Rank,
+        entry: Entry,
+        peer: &Arc<Peer>,
+    ) -> Result<Place, TooLate> {
+        self.bury(log);
+        let asked = match entry {
+            Entry::At { epoch, index } => Some((epoch, index)),
+            Entry::EpochStart | Entry::Newest => None,
+        };
+        let is_mine = |round: &Round| {
+            (round.group, round.world, round.asked) == (rank.group, rank.world, asked)
+                && !round.came.contains_key(&rank.rank)
+        };
+        let Some(index) = self.rounds.iter().position(is_mine) else { return self.open(log, id, rank, entry, peer) };
+        let round = &mut self.rounds[index];
+        // Whatever comes of it: its next join belongs to another round.
+        round.came.insert(rank.rank, Arc::clone(peer));
+        let had = round.had;
+        let beside = round.holder.and_then(|(holder, _)| log.join_beside(id, holder));
+        let (epoch, index_in_epoch) = round.place;
+        let place = match beside {
+            Some(place) => Ok(Place { had, ..place }),
+            None => log.join(id, Entry::At { epoch, index: index_in_epoch }),
+        };
+        if round.came.len() >= round.world as usize {
+            self.rounds.remove(index).let_go(log);
+        }
+        place.map_err(|Gone { until }| TooLate { epoch, until })
+    }
+
+    fn open(&mut self, log: &mut Log, id: u64, rank: Rank, entry: Entry, peer: &Arc<Peer>) -> Result<Place, TooLate> {
+        let (asked, index) = match entry {
+            Entry::At { epoch, index } => (Some((epoch, index)), index),
+            Entry::EpochStart | Entry::Newest => (None, 0),
+        };
+        let asked_epoch = asked.map_or(0, |(epoch, _)| epoch);
+        let place = log.join(id, entry).map_err(|Gone { until }| TooLate { epoch: asked_epoch, until })?;
+        if rank.world > 1 {
+            self.make_room(log, peer.pid);
+            let holder = FIRST_HOLDER - self.holders;
+            self.holders += 1;
+            let is_held = log.join_beside(holder, id).is_some();
+            self.rounds.push(Round {
+                group: rank.group,
+                world: rank.world,
+                asked,
+                place: (place.epoch, index),
+                had: place.had,
+                pid: peer.pid,
+                came: BTreeMap::from([(rank.rank, Arc::clone(peer))]),
+                holder: is_held.then(|| (holder, Since::now())),
+            });
+        }
+        Ok(place)
+    }
+
+    /// For one more round of this process.
+    fn make_room(&mut self, log: &mut Log, pid: u32) {
+        let of_one = self.rounds.iter().filter(|round| round.pid == pid).count();
+        let oldest = match (of_one >= MOST_OF_ONE, self.rounds.len() >= MOST) {
+            (true, _) => self.rounds.iter().position(|round| round.pid == pid),
+            (false, is_full) => is_full.then_some(0),
+        };
+        if let Some(oldest) = oldest {
+            self.rounds.remove(oldest).let_go(log);
+        }
+    }
+
+    /// Stops holding places for those who don't come.
+    pub fn look(&mut self, log: &mut Log, patience: Duration) {
+        for round in &mut self.rounds {
+            let Some((holder, since)) = &mut round.holder else { continue };
+            if log.cursor(*holder).is_some_and(|(_, sample)| sample.is_none()) {
+                // Its epoch has not begun: nobody waits.
+                *since = Since::now();
+            } else if since.is_over(patience) {
+                round.let_go(log);
+                let (name, world, came) = (&self.name, round.world, round.came.len());
+                let (epoch, secs) = (round.place.0, patience.as_secs_f64());
+                tracing::warn!(
+                    "feed {name:?}: {came} of {world} ranks have begun with epoch {epoch}, and after {secs} s it is not kept for \
+                     the others any longer (stall_timeout_secs)"
+                );
+            }
+        }
+    }
+
+    /// Forgets the rounds of processes that have ended: those who come now are another job, or the same one started again.
+    /// True if there were any.
+    pub fn bury(&mut self, log: &mut Log) -> bool {
+        let before = self.rounds.len();
+        self.forget_if(log, Peer::is_dead);
+        self.rounds.len() < before
+    }
+
+    /// The same, where only the end of a connection tells.
+    pub fn disconnected(&mut self, log: &mut Log, peer: &Arc<Peer>) {
+        if peer.pidfd.is_none() {
+            self.forget_if(log, |one| std::ptr::eq(one, &**peer));
+        }
+    }
+
+    fn forget_if(&mut self, log: &mut Log, is_gone: impl Fn(&Peer) -> bool) {
+        self.rounds.retain_mut(|round| {
+            let goes = round.came.values().any(|peer| is_gone(peer));
+            if goes {
+                round.let_go(log);
+            }
+            !goes
+        });
+    }
+
+    /// Whether samples are kept for ranks that have not come yet.
+    pub fn is_waiting(&self, log: &Log) -> bool {
+        let holds = |holder: u64| log.cursor(holder).is_some_and(|(_, sample)| sample.is_some());
+        self.rounds.iter().any(|round| round.holder.is_some_and(|(holder, _)| holds(holder)))
+    }
+}
+
+impl Round {
+    fn let_go(&mut self, log: &mut Log) {
+        if let Some((holder, _)) = self.holder.take() {
+            log.leave(holder);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

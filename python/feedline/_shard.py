@@ -1,0 +1,94 @@
+"""Which part of each step is this process's, where the ranks of one job share a feed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from typing import Any, Literal
+
+from feedline._errors import FeedValueError
+
+Shard = tuple[int, int] | Literal["auto"]
+
+# What all ranks of one job, and no other job, have in common.
+_OF_ONE_JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
+_MOST_RANKS = 2**16
+
+
+def resolve_shard(shard: object) -> tuple[int, int, int] | None:
+    """Give the rank, how many there are, and a number that they share; None for a job of one."""
+    if shard is None:
+        return None
+    if isinstance(shard, str):
+        if shard != "auto":
+            raise FeedValueError(f'shard="{shard}" is not (rank, world_size) or "auto"')
+        found = _from_torch() or _from_environment()
+        if found is None:
+            return None
+        rank, world = found
+        source = f"RANK={rank}, WORLD_SIZE={world}"
+    else:
+        rank, world = _checked_pair(shard)
+        source = f"shard={shard!r}"
+    if not 1 <= world <= _MOST_RANKS:
+        raise FeedValueError(f"{source}: a job has 1 to {_MOST_RANKS} ranks, not {world}")
+    if not 0 <= rank < world:
+        raise FeedValueError(
+            f"{source}: there is no rank {rank} of {world}\n"
+            "  give (rank, world_size); ranks count from 0"
+        )
+    return None if world == 1 else (rank, world, _group())
+
+
+def _checked_pair(shard: object) -> tuple[int, int]:
+    try:
+        rank, world = shard  # type: ignore[misc]
+    except (TypeError, ValueError):
+        rank = world = None
+    return _checked_int(rank, shard), _checked_int(world, shard)
+
+
+def _checked_int(number: Any, shard: object) -> int:
+    if isinstance(number, bool) or not hasattr(number, "__index__"):
+        raise FeedValueError(
+            f"shard={shard!r} is not a pair of ints\n"
+            '  give (rank, world_size), or "auto" to take both from the environment'
+        )
+    return int(number.__index__())
+
+
+def _from_torch() -> tuple[int, int] | None:
+    """Ask the process group, where there is one: some launchers set no RANK."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def _from_environment() -> tuple[int, int] | None:
+    rank, world = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    if rank is None and world is None:
+        return None
+    if rank is None or world is None:
+        there, missing = ("WORLD_SIZE", "RANK") if rank is None else ("RANK", "WORLD_SIZE")
+        raise FeedValueError(
+            f'shard="auto": {there} is set in the environment, and {missing} is not\n'
+            "  start the job with torchrun, or give shard=(rank, world_size)"
+        )
+    try:
+        return int(rank), int(world)
+    except ValueError:
+        raise FeedValueError(
+            f'shard="auto": RANK="{rank}" and WORLD_SIZE="{world}" are not both whole numbers\n'
+            "  start the job with torchrun, or give shard=(rank, world_size)"
+        ) from None
+
+
+def _group() -> int:
+    """Tell two jobs of the same size apart; the same in every process of one."""
+    words = [os.environ.get(name) for name in _OF_ONE_JOB]
+    if not any(words):
+        return 0
+    text = "\0".join(word or "" for word in words)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
