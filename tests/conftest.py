@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _shared_memory_files() -> set[str]:
     """List /dev/shm, apart from what torch and multiprocessing have there, for moments."""
     names = {entry.name for entry in Path("/dev/shm").iterdir()}
-    return {name for name in names if not name.startswith(("torch_", "sem.mp-"))}
+    return {name for name in names if not name.startswith(("torch_", "sem."))}
 
 
 def _processes_left(path: Path, before: set[int]) -> list[int]:

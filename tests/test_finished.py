@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -101,7 +102,10 @@ def test_the_epoch_is_that_of_the_batch_in_hand() -> None:
 
 
 @pytest.mark.parametrize("asks_for_the_end", [False, True])
-def test_a_state_at_an_epochs_end_is_the_next_ones_beginning(asks_for_the_end: bool) -> None:
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_state_at_an_epochs_end_is_the_next_ones_beginning(
+    asks_for_the_end: bool, is_old: bool
+) -> None:
     with feedline.Server(Epochs(), "train", samples=SAMPLES, history=1.0):
         feed = feedline.attach("train", batch_size=4)
         batches = iter(feed)
@@ -111,10 +115,46 @@ def test_a_state_at_an_epochs_end_is_the_next_ones_beginning(asks_for_the_end: b
             assert next(batches, None) is None
         state = feed.state_dict()
         assert (state["epoch"], state["sample"]) == (1, 0)
-        feed.close()
-        # Also one that was taken before the end was known.
-        for place in (state, {"feed": "train", "epoch": 0, "sample": SAMPLES}):
-            again = feedline.attach("train", batch_size=4)
-            again.load_state_dict(place)
-            assert [int(batch[0]) for batch in again] == [100, 104, 108]
-            again.close()
+        if is_old:  # taken before the length was known
+            state = {"feed": "train", "epoch": 0, "sample": SAMPLES}
+        again = feedline.attach("train", batch_size=4)
+        again.load_state_dict(state)
+        assert [int(batch[0]) for batch in again] == [100, 104, 108]
+
+
+class More(Epochs):
+    """Yields a third batch that was not promised, when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = threading.Event()
+
+    def __iter__(self) -> Iterator[Any]:
+        for number, batch in enumerate(super().__iter__()):
+            if number == 2:
+                self.go_on.wait()
+            yield batch
+
+
+def test_a_loader_that_yields_more_than_it_promised_loses_only_that() -> None:
+    """Whoever has counted to len gets the next epoch, and never the rest of the last one."""
+    loader = More()
+    with (
+        feedline.Server(loader, "train", samples=8, history=1.0, epochs=3),
+        feedline.attach("train", batch_size=4) as feed,
+    ):
+        assert [int(batch[0]) for batch in itertools.islice(feed, 2)] == [0, 4]
+        loader.go_on.set()
+        assert int(next(iter(feed))[0]) == 100
+
+
+@pytest.mark.parametrize("batch_size", [5, None])
+def test_a_feed_ends_when_those_who_count_to_len_have_had_all(batch_size: int | None) -> None:
+    with feedline.Server(Epochs(), "train", samples=SAMPLES, epochs=2) as server:
+        feed = feedline.attach("train", batch_size=batch_size)
+        for _ in range(2):
+            batches = iter(feed)
+            for _ in range(len(feed) if batch_size else 3):
+                next(batches)
+        del batches
+        assert server.wait(30.0)

@@ -174,6 +174,59 @@ def test_the_server_is_nobodys_child_and_leaves_after_the_last_consumer(folder: 
         assert ids(again) == list(range(SAMPLES))
 
 
+def slow_to_yield() -> Iterator[Any]:
+    time.sleep(6.0)
+    yield np.arange(4)
+
+
+def test_a_first_batch_may_take_longer_than_the_server_lingers() -> None:
+    with feedline.share(slow_to_yield, "train", linger_secs=0.1) as feed:
+        assert [len(batch) for batch in feed] == [4]
+
+
+def test_what_the_script_defines_comes_back_from_workers(tmp_path: Path) -> None:
+    text = """
+        import json, sys, torch
+        import feedline
+        from dataclasses import dataclass
+        from torch.utils.data import DataLoader
+
+        class Broken(Exception):
+            pass
+
+        @dataclass
+        class Pair:
+            x: torch.Tensor
+            y: torch.Tensor
+
+        class Data(torch.utils.data.Dataset):
+            def __len__(self):
+                return 100
+            def __getitem__(self, index):
+                if index == 99:
+                    raise Broken("the last one")
+                return index
+
+        def collate(items):
+            return Pair(torch.tensor(items), torch.zeros(len(items)))
+
+        if __name__ == "__main__":
+            loader = feedline.share(
+                lambda: DataLoader(Data(), 4, collate_fn=collate, num_workers=1,
+                    multiprocessing_context=sys.argv[1]), "train", linger_secs=0.1, ring=16)
+            found = []
+            try:
+                for pair in loader:
+                    assert type(pair) is Pair
+                    found += pair.x.tolist()
+            except feedline.LoaderError as error:
+                assert "Broken: the last one" in str(error), error
+                print(json.dumps(found))
+    """
+    for method in ("fork", "spawn"):
+        assert run_script(tmp_path / "train.py", text, args=(method,)) == [list(range(96))]
+
+
 def chatty() -> list[Any]:
     print("the loader says hello")
     return numbers()
@@ -185,6 +238,66 @@ def test_what_the_loader_prints_is_in_the_log(folder: Path) -> None:
         assert "the loader says hello" in (folder / "train.log").read_text()
     eventually(lambda: not feedline.feeds())
     eventually(lambda: [path.name for path in folder.iterdir()] == ["train.log"])
+
+
+def test_ctrl_c_in_mid_epoch_loses_nothing() -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with feedline.share(paced, "train", batch_size=4, linger_secs=0.1) as feed:
+        batches = iter(feed)
+        found = [int(i) for i in next(batches)]
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            with pytest.raises(KeyboardInterrupt):
+                found += [int(i) for i in next(batches)]
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        found += [int(i) for batch in batches for i in batch]
+        assert found == list(range(12))
+
+
+def paced() -> Iterator[Any]:
+    yield np.arange(4)
+    time.sleep(2.0)
+    yield np.arange(4, 12)
+
+
+def test_a_loader_that_hangs_does_not_keep_a_server_that_was_told_to_stop(folder: Path) -> None:
+    with feedline.share(hangs, "train", linger_secs=0.1) as feed:
+        next(iter(feed))
+        os.kill(feed.stats()["server_pid"], signal.SIGTERM)
+    eventually(lambda: not processes_with(str(folder)))
+
+
+def hangs() -> Iterator[Any]:
+    yield np.arange(4)
+    threading.Event().wait()
+
+
+def forks_and_waits() -> list[Any]:
+    if os.fork() == 0:
+        time.sleep(600)
+    print("making the loader")
+    time.sleep(600)
+    return numbers()
+
+
+def test_children_of_a_loader_do_not_hold_the_lock(folder: Path) -> None:
+    with pytest.raises(feedline.StalledError):
+        feedline.share(forks_and_waits, "train", timeout_secs=2.0, linger_secs=0.1)
+    eventually(lambda: is_making(folder))
+    pids = processes_with(str(folder))
+    # The one that makes the loader, and not its child.
+    parents = {
+        int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]) for pid in pids
+    }
+    (host,) = set(pids) & parents
+    os.kill(host, signal.SIGKILL)
+    with feedline.share(numbers, "train", batch_size=7, linger_secs=0.1, timeout_secs=20) as feed:
+        assert ids(feed) == list(range(SAMPLES))
+    os.kill(next(pid for pid in pids if pid != host), signal.SIGKILL)
 
 
 class NoSuchDataError(Exception):
@@ -271,6 +384,17 @@ def test_a_server_that_was_killed_is_started_again(start: Start) -> None:
     reports = [job.expect("read") for job in jobs]
     assert all(report["ids"] == list(range(SAMPLES)) for report in reports)
     assert len({report["server"] for report in reports}) == 1
+
+
+def test_a_server_may_be_killed_as_often_as_one_likes() -> None:
+    """Only starts that fail are counted, not those that went well."""
+    options: dict[str, Any] = {"batch_size": 7, "ring": 24, "reconnect_secs": 30.0}
+    with feedline.share(numbers, "train", linger_secs=0.2, **options) as feed:
+        batches = iter(feed)
+        for _ in range(7):
+            next(batches)
+            os.kill(feed.stats()["server_pid"], signal.SIGKILL)
+        assert len(list(batches)) == 2
 
 
 def test_a_server_told_to_stop_says_so() -> None:

@@ -7,6 +7,7 @@ import multiprocessing
 import pickle
 import subprocess
 import sys
+from collections import OrderedDict, UserDict, defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -71,7 +72,7 @@ def test_it_can_be_made_anew_around_its_dataset(
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_workers_of_a_loader_around_it_share_each_epoch(
+def test_of_the_workers_of_a_loader_around_it_one_reads(
     server: feedline.Server, workers: int
 ) -> None:
     feed: Any = feedline.attach("train", batch_size=48)
@@ -126,6 +127,12 @@ def test_a_copy_attaches_when_it_is_used(server: feedline.Server, make: Any) -> 
     assert ids(feed) == ALL
 
 
+def test_a_copy_of_a_transform_that_has_no_name(server: feedline.Server) -> None:
+    feed = feedline.attach("train", transform=lambda batch: batch)
+    with pytest.raises(pickle.PicklingError, match="at the top of a module"):
+        pickle.dumps(feed)
+
+
 def test_a_copy_of_a_feed_that_is_gone_can_be_made_and_says_so() -> None:
     with feedline.Server([np.arange(4)], "train"):
         text = pickle.dumps(feedline.attach("train", timeout_secs=0.1))
@@ -151,6 +158,8 @@ def test_what_a_transform_raises_is_raised(server: feedline.Server) -> None:
     feed = feedline.attach("train", batch_size=50, transform=lambda b: b[1][0] / 0 if b else b)
     with pytest.raises(ValueError, match="no"):
         next(iter(feedline.attach("train", transform=_raise)))
+    with pytest.raises(RuntimeError, match="transform of feed"):
+        list(feedline.attach("train", transform=lambda batch: next(iter(()))))
     assert next(iter(feed)).isnan()
     with pytest.raises(feedline.FeedValueError, match="not a function"):
         feedline.attach("train", transform=3)  # type: ignore[arg-type]
@@ -174,6 +183,21 @@ def test_a_device_gets_everything_in_a_batch() -> None:
     assert found["name"] == "four"
     assert isinstance(found["pair"], Pair)
     tensors = [found["x"], found["y"], found["pair"].image, found["pair"].more[0]]
+    assert [tensor.device.type for tensor in tensors] == ["meta"] * 4
+
+
+def test_what_moves_itself_and_mappings_of_all_kinds_go_to_the_device() -> None:
+    packed = torch.nn.utils.rnn.pack_sequence([torch.ones(3), torch.ones(2)])
+
+    def odd(batch: Any) -> Any:
+        return [UserDict(x=batch), defaultdict(list, x=batch), OrderedDict(x=batch), packed]
+
+    with feedline.Server([torch.ones(4)], "train"):
+        user, default, ordered, moved = next(
+            iter(feedline.attach("train", device="meta", transform=odd))
+        )
+    assert (type(user), type(default), type(ordered)) == (UserDict, defaultdict, OrderedDict)
+    tensors = [user["x"], default["x"], ordered["x"], moved.data]
     assert [tensor.device.type for tensor in tensors] == ["meta"] * 4
 
 

@@ -78,6 +78,7 @@ class ServerCore:
         resume: tuple[int, int] | None,
         stall_timeout_secs: float,
         linger_secs: float | None,
+        first_consumer_secs: float | None,
         whole_batches: bool,
         loader_warn_secs: float | None,
         loader_timeout_secs: float | None,

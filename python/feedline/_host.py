@@ -21,14 +21,17 @@ import traceback
 from typing import Any
 
 from feedline import _starting
-from feedline._core import feeds
+from feedline._core import ServerCore, feeds
 from feedline._errors import FeedlineError
 from feedline._loader import made_by
+from feedline._parcel import settle, unpack
 from feedline._server import Server
-from feedline._starting import log_path
+from feedline._starting import Record, log_path
 
 # Whoever started us looks for us all the time, but the machine may be busy.
 _FIRST_CONSUMER_SECS = 5.0
+# How long a loader may go on after the feed's end.
+_LAST_BATCH_SECS = 5.0
 
 
 def main() -> None:
@@ -41,38 +44,21 @@ def main() -> None:
         return  # the starter was killed before it had sent all
     if os.fork() > 0:
         os._exit(0)
+    # Children of the loader must not hold the lock when we are gone.
+    os.register_at_fork(after_in_child=lambda: os.close(lock))
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
-    _look_like(host)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    try:
-        loader = made_by(pickle.loads(host["make_loader"]))
-    except BaseException as error:
-        _leave_word(lock, _traceback(f'make_loader of feed "{name}" raised', error), name)
-        raise
-    try:
-        server = Server(loader, name, **host["options"])
-        core = server._bind()
-    except Exception as error:
-        # Somebody serves the name by hand: then that is the feed.
-        if not any(one == name for one, _, _ in feeds()):
-            _leave_word(lock, str(error), name)
-        raise
-    fcntl.flock(lock, fcntl.LOCK_UN)
-    stop = f"its server (pid {os.getpid()}) was told to stop"
-    signal.signal(signal.SIGTERM, lambda *_: core.stop(stop))
-    linger_secs = host["options"]["linger_secs"]
-    if linger_secs is not None:
-        watch = (server, linger_secs)
-        threading.Thread(target=_leave_if_nobody_comes, args=watch, daemon=True).start()
+    if sys.version_info >= (3, 14):
+        multiprocessing.set_start_method("fork")
+    settle(host["around"])
+    server, core = _begin(name, lock, host)
     try:
         server._run(core)
     except BaseException as error:
-        text = (
-            str(error)
-            if isinstance(error, FeedlineError)
-            else _traceback("the loader raised", error)
-        )
+        is_ours = isinstance(error, FeedlineError)
+        text = str(error) if is_ours else _traceback("the loader raised", error)
         with _starting.locked(name) as file:
             _leave_word(file.fileno(), text, name)
         raise
@@ -81,17 +67,31 @@ def main() -> None:
     _tidy(name)
 
 
-def _look_like(host: dict[str, Any]) -> None:
-    """Find modules as the script does that we serve for, and have its arguments."""
-    sys.path[:] = host["path"]
-    sys.argv[:] = host["argv"]
-    os.environ.pop("PYTHONPATH", None)
-    if host["PYTHONPATH"] is not None:
-        os.environ["PYTHONPATH"] = host["PYTHONPATH"]
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    if sys.version_info >= (3, 14):
-        # Classes of the script exist only here: workers of the loader couldn't import them.
-        multiprocessing.set_start_method("fork")
+def _begin(name: str, lock: int, host: dict[str, Any]) -> tuple[Server, ServerCore]:
+    """Make the loader, take the feed's name, and let go of the lock."""
+    try:
+        loader = made_by(unpack(host["make_loader"]))
+    except BaseException as error:
+        _leave_word(lock, _traceback(f'make_loader of feed "{name}" raised', error), name)
+        raise
+    try:
+        server = Server(loader, name, **host["options"])
+        linger_secs = host["options"]["linger_secs"]
+        if linger_secs is not None:
+            server._options["first_consumer_secs"] = max(_FIRST_CONSUMER_SECS, linger_secs)
+        core = server._bind()
+    except Exception as error:
+        # Somebody serves the name by hand: then that is the feed.
+        if not any(one == name for one, _, _ in feeds()):
+            _leave_word(lock, str(error), name)
+        raise
+    stop = f"its server (pid {os.getpid()}) was told to stop"
+    signal.signal(signal.SIGTERM, lambda *_: core.stop(stop))
+    threading.Thread(target=_end_with, args=(core,), daemon=True).start()
+    with open(lock, "r+", closefd=False) as file:
+        _starting.write(file, Record(_starting.now(), 0, _starting.read(file).options))
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    return server, core
 
 
 def _traceback(what: str, error: BaseException) -> str:
@@ -111,14 +111,14 @@ def _leave_word(lock: int, text: str, name: str) -> None:
         _starting.write(file, record)
 
 
-def _leave_if_nobody_comes(server: Server, linger_secs: float) -> None:
-    """Stop if whoever wanted this feed has died before it attached."""
-    began = time.monotonic()
-    while time.monotonic() - began < max(_FIRST_CONSUMER_SECS, linger_secs):
-        time.sleep(0.2)
-        if server.stats()["consumers"]:
-            return
-    server.stop()
+def _end_with(core: ServerCore) -> None:
+    """See that a loader that hangs doesn't keep the process, and its workers, after the feed."""
+    while core.stats()["state"] in ("starting", "running"):
+        time.sleep(0.5)
+    time.sleep(_LAST_BATCH_SECS)
+    logging.getLogger("feedline").warning("the loader goes on after the feed's end: killed")
+    # We lead a session of our own: there is nobody in it but us and what the loader started.
+    os.killpg(0, signal.SIGKILL)
 
 
 def _tidy(name: str) -> None:

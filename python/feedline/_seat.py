@@ -6,8 +6,9 @@ attaches when it is first needed.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 from feedline._core import FeedCore
 from feedline._errors import FeedlineError
@@ -50,19 +51,10 @@ class Seat:
     def iterate(self) -> Iterator[Any]:
         """One epoch; nothing happens before its first batch is asked for."""
         core = self.here
-        batches: Iterator[Any]
-        if core is None:
-            batches = self._iterate_anew()
-        elif core.closed:
+        if core is not None and core.closed:
             raise FeedlineError(f'feed "{self.name}" is closed')
-        else:
-            batches = core.iterate()
-        if self.note is not None:
-            batches = _noting(batches, self.note)
-        return batches if self.finish is None else map(self.finish, batches)
-
-    def _iterate_anew(self) -> Iterator[Any]:
-        yield from self.core.iterate()
+        is_bare = self.note is None and self.finish is None
+        return core.iterate() if core is not None and is_bare else Epoch(self)
 
     def close(self) -> None:
         core, keeps, self.keeps = self.here, self.keeps, None
@@ -72,18 +64,50 @@ class Seat:
             keeps.stop()
 
     def __getstate__(self) -> dict[str, Any]:
+        try:
+            pickle.dumps(self.finish)
+        except Exception as error:
+            raise pickle.PicklingError(
+                f'feed "{self.name}" cannot be pickled with its transform: {error}\n'
+                "  use a function at the top of a module"
+            ) from error
         return {**self.__dict__, "_core": None, "_when_missing": None, "keeps": None}
 
 
-def _noting(batches: Iterator[Any], note: str) -> Iterator[Any]:
-    """Have what goes wrong end with a line of one's own."""
-    try:
-        yield from batches
-    except FeedlineError as error:
-        raise noted(error, note) from error.__cause__
+class Epoch:
+    """One epoch where there is more to do than to hand on batches.
+
+    Attaches when it is first asked, finishes each batch, gives errors a note. Not a generator: what
+    a signal handler raises would end one for good.
+    """
+
+    def __init__(self, seat: Seat) -> None:
+        """Attach nothing yet."""
+        self._seat = seat
+        self._batches: Iterator[Any] | None = None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        seat = self._seat
+        try:
+            if self._batches is None:
+                self._batches = seat.core.iterate()
+            batch = next(self._batches)
+        except FeedlineError as error:
+            raise noted(error, seat.note) from error.__cause__
+        if seat.finish is None:
+            return batch
+        try:
+            return seat.finish(batch)
+        except StopIteration as error:
+            # It would pass for the epoch's end.
+            raise RuntimeError(f'the transform of feed "{seat.name}" raised {error!r}') from error
 
 
-def noted(error: FeedlineError, note: str) -> FeedlineError:
-    """The same error with one more line."""
-    error.args = (f"{error}\n  {note}",)
+def noted(error: FeedlineError, note: str | None) -> FeedlineError:
+    """The same error, with one more line."""
+    if note is not None and note not in str(error):
+        error.args = (f"{error}\n  {note}",)
     return error

@@ -123,6 +123,7 @@ class Server:
             "lag": lag,
             "stall_timeout_secs": _secs("stall_timeout_secs", stall_timeout_secs),
             "linger_secs": None if linger_secs is None else _secs("linger_secs", linger_secs),
+            "first_consumer_secs": None,
             "whole_batches": bool(whole_batches),
             "loader_warn_secs": _patience("loader_warn_secs", loader_warn_secs),
             "loader_timeout_secs": _patience("loader_timeout_secs", loader_timeout_secs),

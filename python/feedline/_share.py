@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 import itertools
 import logging
+import multiprocessing
 import os
+import pickle
 import subprocess
 import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
-
-import cloudpickle
 
 from feedline import _starting
 from feedline._core import feeds
@@ -25,6 +25,7 @@ from feedline._errors import (
 )
 from feedline._feed import Feed, attach
 from feedline._loader import made_by
+from feedline._parcel import pack, surroundings
 from feedline._seat import noted
 from feedline._server import Server
 from feedline._starting import Record, log_path
@@ -71,6 +72,11 @@ def share(
             f"make_loader is a function that returns a loader, not a {type(make_loader).__name__}\n"
             "  share(lambda: loader, ...)"
         )
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise FeedlineError(
+            f'share(..., "{name}") was called by a worker process that imports the script\n'
+            '  put it under: if __name__ == "__main__":'
+        )
     for_server, for_consumer = _sorted(both)
     # What is wrong with them should be said here, not in the server's log.
     Server([], name, linger_secs=linger_secs, **_without(for_server, "state_file"))
@@ -97,7 +103,7 @@ def share(
             f"has not returned\n  {note}\n  give it longer: timeout_secs=..."
         ) from None
     except FeedlineError as error:
-        if isinstance(error, FeedValueError) or note in str(error):
+        if isinstance(error, FeedValueError):
             raise
         raise noted(error, note) from error.__cause__
     feed._seat.note = note
@@ -211,22 +217,12 @@ class Starter:
             self._start(lock.fileno(), payload)
 
     def _payload(self) -> bytes:
-        try:
-            make_loader = cloudpickle.dumps(self._make_loader)
-        except Exception as error:
-            raise FeedValueError(
-                f"make_loader cannot be sent to the server's process: {error}\n"
-                "  open files, connections and the like inside make_loader, not outside of it"
-            ) from error
         host = {
-            "name": self._name,
             "options": self._options,
-            "make_loader": make_loader,
-            "argv": sys.argv,
-            "path": sys.path,
-            "PYTHONPATH": os.environ.get("PYTHONPATH"),
+            "make_loader": pack(self._make_loader),
+            "around": surroundings(),
         }
-        return bytes(cloudpickle.dumps(host))
+        return pickle.dumps(host)
 
     def _start(self, lock: int, payload: bytes) -> None:
         log = os.open(

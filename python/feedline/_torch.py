@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 import torch
@@ -22,12 +23,9 @@ class FeedDataset(IterableDataset[Any]):
         self.feed = feed
 
     def __iter__(self) -> Iterator[Any]:
-        """One epoch; workers of a DataLoader around this take turns, and keep the feed's order."""
-        batches = iter(self.feed)
+        """One epoch; of several workers of a DataLoader around this, the first one reads it."""
         worker = get_worker_info()
-        if worker is None:
-            return batches
-        return itertools.islice(batches, worker.id, None, worker.num_workers)
+        return iter(self.feed) if worker is None or worker.id == 0 else iter(())
 
     def __len__(self) -> int:
         return len(self.feed)
@@ -68,8 +66,13 @@ class TorchFeed(Feed, DataLoader[Any]):
         # torch lets nobody give one together with an iterable dataset, nor set it afterwards.
         object.__setattr__(self, "sampler", FeedSampler())
 
-    # Straight to the feed: torch's own iterator would add 12 µs to each batch.
-    __iter__ = Feed.__iter__  # type: ignore[assignment]
+        # Whoever made it anew may want what torch's own iterator does.
+        self._is_plain = self.num_workers == 0 and not (self.pin_memory or "collate_fn" in keywords)
+
+    def __iter__(self) -> Any:
+        """Straight to the feed: torch's own iterator would add 12 µs to each batch."""
+        return Feed.__iter__(self) if self._is_plain else DataLoader.__iter__(self)
+
     __len__ = Feed.__len__
 
 
@@ -114,12 +117,14 @@ class Finish:
         return self._move(batch)
 
     def _move(self, value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            if self.pin_memory and value.device.type == "cpu":
+        if hasattr(value, "to"):  # a tensor, or something that knows how to move its own
+            if self.pin_memory and hasattr(value, "pin_memory"):
                 value = value.pin_memory()
             return value if self.device is None else value.to(self.device, non_blocking=True)
-        if isinstance(value, dict):
-            return type(value)((key, self._move(item)) for key, item in value.items())
+        if isinstance(value, MutableMapping):
+            moved = copy.copy(value)
+            moved.update((key, self._move(item)) for key, item in value.items())
+            return moved
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return type(value)(*map(self._move, value))
         if isinstance(value, list | tuple):

@@ -53,7 +53,7 @@ impl ServerCore {
     #[new]
     #[pyo3(signature = (
         name, *, epochs, samples, wait_for, ring_bytes, ring_samples, history_bytes, history_share, history_dir, replay, lag,
-        resume, stall_timeout_secs, linger_secs, whole_batches, loader_warn_secs, loader_timeout_secs, allow,
+        resume, stall_timeout_secs, linger_secs, first_consumer_secs, whole_batches, loader_warn_secs, loader_timeout_secs, allow,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
@@ -72,6 +72,7 @@ impl ServerCore {
         resume: Option<(u64, u64)>,
         stall_timeout_secs: f64,
         linger_secs: Option<f64>,
+        first_consumer_secs: Option<f64>,
         whole_batches: bool,
         loader_warn_secs: Option<f64>,
         loader_timeout_secs: Option<f64>,
@@ -102,6 +103,7 @@ impl ServerCore {
             resume: resume.map(|(epoch, index)| Mark { epoch, index }),
             stall_timeout: secs("stall_timeout_secs", stall_timeout_secs)?,
             linger: linger_secs.map(|value| secs("linger_secs", value)).transpose()?,
+            first_consumer: first_consumer_secs.map(|value| secs("first_consumer_secs", value)).transpose()?,
             whole_batches,
             loader_warn: loader_warn_secs.map(|value| secs("loader_warn_secs", value)).transpose()?,
             loader_timeout: loader_timeout_secs.map(|value| secs("loader_timeout_secs", value)).transpose()?,

@@ -376,6 +376,8 @@ impl Consumer {
                 return Err(self.why_over(state::ENDED));
             }
             match self.look()? {
+                // More than was promised: whoever asks now wants the next epoch.
+                Look::Batch(cut) if self.is_finished => self.move_to(cut.next),
                 Look::Batch(cut) => {
                     fault::point("consumer:seen");
                     // Overwritten meanwhile: look again.
@@ -442,8 +444,13 @@ impl Consumer {
     /// Whoever iterated has stopped. Who had all batches has finished the epoch, whether or not it asked for one more.
     pub fn stop(&mut self) {
         if self.has_read_all() && self.is_here() {
-            (self.is_finished, self.in_epoch) = (true, false);
-            self.table.page().rest();
+            match self.head.end_of(self.epoch_in_log()) {
+                UNKNOWN => {
+                    (self.is_finished, self.in_epoch) = (true, false);
+                    self.table.page().rest();
+                }
+                end => self.end_epoch(end),
+            }
         } else {
             self.leave();
         }

@@ -56,6 +56,7 @@ pub(super) fn start(shared: Arc<Shared>, held: HeldName) -> Result<JoinHandle<()
             next_id: 0,
             deaf_until: None,
             door: Door::default(),
+            began: Since::now(),
             alone_since: None,
             watchdog: Watchdog::new(),
         };
@@ -76,6 +77,7 @@ struct Control {
     /// There were no descriptors left for a connection.
     deaf_until: Option<Instant>,
     door: Door,
+    began: Since,
     /// Since when nobody is attached, once somebody was.
     alone_since: Option<Since>,
     watchdog: Watchdog,
@@ -386,11 +388,16 @@ impl Control {
 
     /// Ends the feed some time after the last consumer left.
     fn linger(&mut self) {
-        let Some(limit) = self.shared.options.linger else { return };
-        let attached = self.links.values().any(|link| link.stage != Stage::Visitor);
-        if attached {
+        if self.links.values().any(|link| link.stage != Stage::Visitor) {
             self.alone_since = Some(Since::now());
-        } else if self.alone_since.is_some_and(|since| since.is_over(limit)) {
+            return;
+        }
+        let options = &self.shared.options;
+        let (since, limit) = match self.alone_since {
+            Some(since) => (since, options.linger),
+            None => (self.began, options.first_consumer),
+        };
+        if let Some(limit) = limit.filter(|&limit| since.is_over(limit)) {
             let message = format!("nobody was attached for {:.0} s", limit.as_secs_f64());
             self.shared.break_off(crate::Failure { kind: crate::FailureKind::Stopped, message });
         }

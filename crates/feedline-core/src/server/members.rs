@@ -52,6 +52,8 @@ pub(super) struct Members {
     pub gate_open: bool,
     /// The furthest epoch that anybody who is gone had reached.
     reached: u64,
+    /// And the furthest sample.
+    reached_sample: Option<u64>,
     /// Since when nobody is attached.
     alone_since: Option<Since>,
     /// How many samples the source's batches have.
@@ -79,7 +81,10 @@ impl Members {
 
     /// Forgets a consumer, but not how far it came.
     pub fn remove(&mut self, id: u64, log: &Log) -> Option<Member> {
-        self.reached = self.reached.max(log.cursor(id).map_or(0, |(epoch, _)| epoch));
+        if let Some((epoch, released)) = log.cursor(id) {
+            self.reached = self.reached.max(epoch);
+            self.reached_sample = self.reached_sample.max(released);
+        }
         let member = self.map.remove(&id);
         if self.map.is_empty() {
             self.alone_since = Some(Since::now());
@@ -161,9 +166,11 @@ impl Members {
     /// Whether everybody who is here has read `epochs` epochs, or has not moved for long enough. If nobody is here,
     /// whether somebody had; a job that crashed finds its feed again for as long as patience lasts.
     pub fn are_done(&mut self, log: &Log, epochs: u64, patience: std::time::Duration) -> bool {
+        // Who has had everything may never ask for more.
+        let is_all = |released: Option<u64>| !log.policy().replay && released == Some(log.head());
         if self.map.is_empty() {
             let given_up = self.alone_since.is_some_and(|since| since.is_over(patience));
-            return self.gate_open && (self.reached >= epochs || given_up);
+            return self.gate_open && (self.reached >= epochs || is_all(self.reached_sample) || given_up);
         }
         let mut all = self.gate_open;
         for (&id, member) in &mut self.map {
@@ -172,7 +179,7 @@ impl Members {
                     let since =
                         member.still.filter(|(at, _)| *at == released).map_or_else(Since::now, |(_, since)| since);
                     member.still = Some((released, since));
-                    epoch >= epochs || since.is_over(patience)
+                    epoch >= epochs || is_all(released) || since.is_over(patience)
                 }
                 _ => member.idle_since.is_over(patience),
             };

@@ -82,6 +82,8 @@ pub struct Options {
     pub stall_timeout: Duration,
     /// End this long after the last consumer left.
     pub linger: Option<Duration>,
+    /// How long to wait for the first one; `None`: without end.
+    pub first_consumer: Option<Duration>,
     /// Never cut.
     pub whole_batches: bool,
     /// Warn when the source has not come back for this long.
@@ -105,6 +107,7 @@ impl Default for Options {
             resume: None,
             stall_timeout: Duration::from_secs(60),
             linger: None,
+            first_consumer: None,
             whole_batches: false,
             loader_warn: Some(Duration::from_secs(30)),
             loader_timeout: None,
