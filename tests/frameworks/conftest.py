@@ -1,0 +1,60 @@
+"""What every framework test gets: no network, one thread, and patience for imports."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import Start
+from processes import Child
+
+HERE = Path(__file__).parent
+# Several processes import a framework at once, on two cores.
+WATCHDOG_SECS = 240.0
+PATIENCE_SECS = 120.0
+
+if find_spec("lightning") is None:
+    raise pytest.UsageError(
+        "the frameworks are not installed here\n  `make test-frameworks` installs them"
+    )
+
+# Before any framework is imported, and for every process that is started from here.
+os.environ.update(
+    CUDA_VISIBLE_DEVICES="",
+    HF_HUB_OFFLINE="1",
+    HF_HUB_DISABLE_TELEMETRY="1",
+    JAX_PLATFORMS="cpu",
+    OMP_NUM_THREADS="1",
+    TF_CPP_MIN_LOG_LEVEL="2",
+    TOKENIZERS_PARALLELISM="false",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(WATCHDOG_SECS, method="thread"))
+
+
+@pytest.fixture(autouse=True)
+def caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Have what frameworks write, and where they look for models and data, end with the test."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+
+
+@pytest.fixture
+def start(start: Start) -> Start:
+    """Start a process, as everywhere; one that imports a framework may take its time."""
+
+    def start_child(function: Callable[..., None], **keywords: Any) -> Child:
+        child = start(function, **keywords)
+        child.patience_secs = PATIENCE_SECS
+        return child
+
+    return start_child
