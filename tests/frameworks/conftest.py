@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import roles
 from conftest import Start
 from processes import Child
 
@@ -17,6 +18,8 @@ HERE = Path(__file__).parent
 # Several processes import a framework at once, on two cores.
 WATCHDOG_SECS = 240.0
 PATIENCE_SECS = 120.0
+
+Serve = Callable[..., Child]
 
 if find_spec("lightning") is None:
     raise pytest.UsageError(
@@ -58,3 +61,21 @@ def start(start: Start) -> Start:
         return child
 
     return start_child
+
+
+@pytest.fixture
+def serve(start: Start) -> Serve:
+    """Serve `sources.shuffled(samples)` from a process of its own: `serve(50, history=1.0)`."""
+
+    def serve_shuffled(
+        samples: int, *, batch: int = 6, name: str = "train", **options: Any
+    ) -> Child:
+        loader: dict[str, Any] = {
+            "loader": "frameworks.sources:shuffled",
+            "loader_args": [samples, batch],
+        }
+        server = start(roles.serve, name=name, **loader, **options)
+        server.expect("ready")
+        return server
+
+    return serve_shuffled

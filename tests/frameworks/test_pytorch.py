@@ -7,9 +7,9 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import feedline
-import roles
 from child import say
 from conftest import Start
+from frameworks.conftest import Serve
 from frameworks.sources import WIDTH, orders
 
 SAMPLES = 50
@@ -32,11 +32,8 @@ def train(batch_size: int) -> None:
         say("epoch", ids=ids, batches=len(feed), loss=loss.item())
 
 
-def test_two_jobs_get_the_same_epochs(start: Start) -> None:
-    server = start(
-        roles.serve, loader="frameworks.sources:shuffled", loader_args=[SAMPLES, 8], wait_for=2
-    )
-    server.expect("ready")
+def test_two_jobs_get_the_same_epochs(start: Start, serve: Serve) -> None:
+    serve(SAMPLES, wait_for=2)
     jobs = [start(train, batch_size=size) for size in (16, 7)]
     for order in orders(SAMPLES, EPOCHS):
         assert [job.expect("epoch")["ids"] for job in jobs] == [order, order]
