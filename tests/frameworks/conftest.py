@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import feedline
 import roles
 from conftest import Start
+from frameworks.sources import shuffled
 from processes import Child
 
 HERE = Path(__file__).parent
@@ -19,7 +22,7 @@ HERE = Path(__file__).parent
 WATCHDOG_SECS = 240.0
 PATIENCE_SECS = 120.0
 
-Serve = Callable[..., Child]
+Serve = Callable[..., Any]
 
 if find_spec("lightning") is None:
     raise pytest.UsageError(
@@ -64,17 +67,33 @@ def start(start: Start) -> Start:
 
 
 @pytest.fixture
-def serve(start: Start) -> Serve:
-    """Serve `sources.shuffled(samples)` from a process of its own: `serve(50, history=1.0)`."""
+def serve() -> Iterator[Serve]:
+    """Serve `sources.shuffled(samples)` from this process: `serve(50, history=1.0)`.
+
+    A server of its own costs an import of torch: `serve_apart`.
+    """
+    with ExitStack() as servers:
+
+        def serve_shuffled(
+            samples: int, *, batch: int = 6, name: str = "train", **options: Any
+        ) -> feedline.Server:
+            server = feedline.Server(shuffled(samples, batch), name, **options)
+            return servers.enter_context(server)
+
+        yield serve_shuffled
+
+
+@pytest.fixture
+def serve_apart(start: Start) -> Serve:
+    """Serve `sources.shuffled(samples)` from a process of its own."""
 
     def serve_shuffled(
         samples: int, *, batch: int = 6, name: str = "train", **options: Any
     ) -> Child:
-        loader: dict[str, Any] = {
-            "loader": "frameworks.sources:shuffled",
-            "loader_args": [samples, batch],
-        }
-        server = start(roles.serve, name=name, **loader, **options)
+        loader = "frameworks.sources:shuffled"
+        server = start(
+            roles.serve, name=name, loader=loader, loader_args=[samples, batch], **options
+        )
         server.expect("ready")
         return server
 

@@ -42,9 +42,9 @@ def ids_of(batches: Any) -> list[int]:
     return [number for batch in batches for number in batch["id"].tolist()]
 
 
-def test_gradients_are_accumulated_to_the_last_batch(serve: Serve) -> None:
+def test_gradients_are_accumulated_to_the_last_batch(serve_apart: Serve) -> None:
     """Six batches at an accumulation of four are two updates: the second one is the epoch's end."""
-    serve(SAMPLES)
+    serve_apart(SAMPLES)
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
     model, optimizer, loader = prepared(accelerator)
     updates = 0
@@ -103,9 +103,9 @@ def train_and_hang(folder: str, save_at: int, hang_at: int) -> None:
 
 
 def test_a_state_saved_in_mid_epoch_has_exactly_the_rest(
-    start: Start, serve: Serve, tmp_path: Path
+    start: Start, serve_apart: Serve, tmp_path: Path
 ) -> None:
-    serve(SAMPLES, history=1.0)
+    serve_apart(SAMPLES, history=1.0)
     job = start(train_and_hang, folder=str(tmp_path), save_at=2, hang_at=4)
     first, second, third = orders(SAMPLES, 3)
     assert job.expect("hanging")["ids"] == [first, second[: 4 * BATCH]]

@@ -59,9 +59,9 @@ def trainer(**options: Any) -> lightning.Trainer:
     )
 
 
-def test_fit_and_validate_see_every_sample_of_every_epoch(serve: Serve) -> None:
-    serve(SAMPLES)
-    serve(20, name="val", replay=True)
+def test_fit_and_validate_see_every_sample_of_every_epoch(serve_apart: Serve) -> None:
+    serve_apart(SAMPLES)
+    serve_apart(20, name="val", replay=True)
     feed = feedline.attach("train", batch_size=BATCH)
     val = feedline.attach("val", batch_size=BATCH)
     model = Model()
@@ -119,9 +119,9 @@ def train_and_hang(folder: str, checkpoint_at: int, hang_at: int) -> None:
 
 
 def test_resume_in_mid_epoch_gets_exactly_the_rest(
-    start: Start, serve: Serve, tmp_path: Path
+    start: Start, serve_apart: Serve, tmp_path: Path
 ) -> None:
-    serve(SAMPLES, history=1.0)
+    serve_apart(SAMPLES, history=1.0)
     job = start(
         train_and_hang, folder=str(tmp_path), checkpoint_at=BATCHES + 3, hang_at=BATCHES + 5
     )

@@ -32,8 +32,8 @@ def train(batch_size: int) -> None:
         say("epoch", ids=ids, batches=len(feed), loss=loss.item())
 
 
-def test_two_jobs_get_the_same_epochs(start: Start, serve: Serve) -> None:
-    serve(SAMPLES, wait_for=2)
+def test_two_jobs_get_the_same_epochs(start: Start, serve_apart: Serve) -> None:
+    serve_apart(SAMPLES, wait_for=2)
     jobs = [start(train, batch_size=size) for size in (16, 7)]
     for order in orders(SAMPLES, EPOCHS):
         assert [job.expect("epoch")["ids"] for job in jobs] == [order, order]
