@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -14,8 +15,9 @@ import pytest
 import feedline
 import roles
 from conftest import Start
+from example_runs import Run, output_of
 from frameworks.sources import shuffled
-from processes import Child
+from processes import Child, eventually, processes_with
 
 HERE = Path(__file__).parent
 # Several processes import a framework at once, on two cores.
@@ -23,6 +25,7 @@ WATCHDOG_SECS = 240.0
 PATIENCE_SECS = 120.0
 
 Serve = Callable[..., Any]
+RunTwice = Callable[..., list[str]]
 
 if find_spec("lightning") is None:
     raise pytest.UsageError(
@@ -64,6 +67,24 @@ def start(start: Start) -> Start:
         return child
 
     return start_child
+
+
+@pytest.fixture
+def run_twice(run: Run, folder: Path) -> Iterator[RunTwice]:
+    """Run an example twice at once, and give what each wrote; the server that they share ends."""
+
+    def run_both(name: str, *args: str) -> list[str]:
+        jobs = [run(name, *args) for _ in range(2)]
+        return [output_of(job, within_secs=PATIENCE_SECS) for job in jobs]
+
+    yield run_both
+    # It would leave by itself, seconds after its last consumer.
+    for feed in feedline.feeds():
+        os.kill(feed.pid, signal.SIGTERM)
+    eventually(lambda: not processes_with(str(folder)))
+    for log in folder.glob("*.log"):
+        print(log.read_text())
+        log.unlink()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from torch import nn
 import feedline
 from child import hear, say
 from conftest import Start
-from frameworks.conftest import Serve
+from frameworks.conftest import RunTwice, Serve
 from frameworks.sources import WIDTH, orders
 
 SAMPLES = 46
@@ -127,3 +128,9 @@ def test_a_state_saved_after_an_epoch_begins_the_next(serve: Serve, tmp_path: Pa
     _, _, again = prepared(accelerator)
     accelerator.load_state(tmp_path)
     assert [ids_of(again), ids_of(again)] == [second, third]
+
+
+def test_the_example(run_twice: RunTwice) -> None:
+    for output in run_twice("with_accelerate.py"):
+        epochs = re.findall(r"epoch (\d): (\d) batches, (\d) updates", output)
+        assert epochs == [("0", "6", "2"), ("1", "6", "4")], output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import nn
 import feedline
 from child import hear, say
 from conftest import Start
-from frameworks.conftest import Serve
+from frameworks.conftest import RunTwice, Serve
 from frameworks.sources import WIDTH, orders
 
 SAMPLES = 50
@@ -155,3 +156,8 @@ def test_a_limit_on_the_batches_of_an_epoch(serve: Serve) -> None:
     feed = feedline.attach("train", batch_size=BATCH)
     trainer(max_epochs=2, limit_train_batches=2).fit(model, feed)
     assert [len(ids) for ids in model.trained.values()] == [2 * BATCH] * 2
+
+
+def test_the_example(run_twice: RunTwice) -> None:
+    for output in run_twice("with_lightning.py"):
+        assert re.findall(r"^(\d+) steps, validation loss 0\.", output, re.M) == ["96"], output

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
@@ -9,7 +11,7 @@ from torch.utils.data import DataLoader
 import feedline
 from child import say
 from conftest import Start
-from frameworks.conftest import Serve
+from frameworks.conftest import RunTwice, Serve
 from frameworks.sources import WIDTH, orders
 
 SAMPLES = 50
@@ -37,3 +39,12 @@ def test_two_jobs_get_the_same_epochs(start: Start, serve_apart: Serve) -> None:
     jobs = [start(train, batch_size=size) for size in (16, 7)]
     for order in orders(SAMPLES, EPOCHS):
         assert [job.expect("epoch")["ids"] for job in jobs] == [order, order]
+
+
+def test_the_example(run_twice: RunTwice) -> None:
+    outputs = run_twice("with_pytorch.py")
+    for output in outputs:
+        epochs = re.findall(r"epoch (\d): (\d+) samples", output)
+        assert epochs == [("0", "2000"), ("1", "2000"), ("2", "2000")], output
+    servers = {re.findall(r"served by process (\d+)", output)[0] for output in outputs}
+    assert len(servers) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import feedline
+from frameworks.conftest import RunTwice
 
 CPU = torch.device("cpu")
 MEAN = (0.5, 0.4, 0.3)
@@ -160,3 +162,9 @@ def pairs(writer: Any, reader: Any) -> Iterator[int]:
             mixup(normal, targets)
         assert torch.equal(plain, expected(ids))
         yield from ids.tolist()
+
+
+def test_the_example(run_twice: RunTwice) -> None:
+    for output in run_twice("with_timm.py"):
+        epochs = re.findall(r"epoch (\d): (\d+) pictures in (\d) batches", output)
+        assert epochs == [("0", "192", "6"), ("1", "192", "6")], output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 import feedline
 from child import hear, say
 from conftest import Start
-from frameworks.conftest import Serve
+from frameworks.conftest import RunTwice, Serve
 from frameworks.sources import WIDTH, orders
 
 SAMPLES = 50
@@ -119,3 +120,8 @@ def test_resume_in_mid_epoch_gets_exactly_the_rest(
     resumed = trainer(model, tmp_path)
     resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{BATCHES + 3}"))
     assert model.trained == second[3 * BATCH :] + third
+
+
+def test_the_example(run_twice: RunTwice) -> None:
+    for output in run_twice("with_transformers.py"):
+        assert re.findall(r"^(\d+) steps, validation loss 0\.", output, re.M) == ["40"], output
