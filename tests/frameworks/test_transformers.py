@@ -109,9 +109,9 @@ def train_and_hang(folder: str, save_at: int, hang_at: int) -> None:
 
 
 def test_resume_in_mid_epoch_gets_exactly_the_rest(
-    start: Start, serve_apart: Serve, tmp_path: Path
+    start: Start, serve: Serve, tmp_path: Path
 ) -> None:
-    serve_apart(SAMPLES, history=1.0)
+    serve(SAMPLES, history=1.0)
     job = start(train_and_hang, folder=str(tmp_path), save_at=BATCHES + 3, hang_at=BATCHES + 5)
     first, second, third = orders(SAMPLES, EPOCHS)
     assert job.expect("hanging")["ids"] == first + second[: 5 * BATCH]
