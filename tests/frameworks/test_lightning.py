@@ -158,6 +158,33 @@ def test_a_limit_on_the_batches_of_an_epoch(serve: Serve) -> None:
     assert [len(ids) for ids in model.trained.values()] == [2 * BATCH] * 2
 
 
+class Ranked(Model):
+    """Attaches where Lightning has made the ranks known to each other."""
+
+    def train_dataloader(self) -> feedline.Feed:
+        return feedline.attach("train", batch_size=BATCH, shard="auto")
+
+
+def fit_as_ranks() -> None:
+    """Lightning starts this once more, as the second rank; both report through one pipe."""
+    model = Ranked()
+    trainer(max_epochs=2, devices=2, strategy="ddp").fit(model)
+    say("rank", rank=model.global_rank, ids=list(model.trained.values()))
+
+
+def test_ranks_split_each_global_batch(start: Start, serve: Serve) -> None:
+    serve(SAMPLES)
+    job = start(fit_as_ranks)
+    reports = [job.expect("rank") for _ in range(2)]
+    assert sorted(report["rank"] for report in reports) == [0, 1]
+    for epoch, order in enumerate(orders(SAMPLES, 2)):
+        parts = [report["ids"][epoch] for report in reports]
+        assert [len(part) for part in parts] == [SAMPLES // 2] * 2
+        for first in range(0, SAMPLES // 2, BATCH):
+            step = [number for part in parts for number in part[first : first + BATCH]]
+            assert sorted(step) == sorted(order[2 * first : 2 * (first + BATCH)])
+
+
 def test_the_example(run_twice: RunTwice) -> None:
     for output in run_twice("with_lightning.py"):
         assert re.findall(r"^(\d+) steps, validation loss 0\.", output, re.M) == ["96"], output
