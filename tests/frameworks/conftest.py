@@ -82,9 +82,10 @@ def run_twice(run: Run, folder: Path) -> Iterator[RunTwice]:
     for feed in feedline.feeds():
         os.kill(feed.pid, signal.SIGTERM)
     eventually(lambda: not processes_with(str(folder)))
-    for log in folder.glob("*.log"):
-        print(log.read_text())
-        log.unlink()
+    # What was printed, or failed, stays.
+    for path in folder.iterdir():
+        print(path.name, path.read_text(), sep="\n")
+        path.unlink()
 
 
 @pytest.fixture
