@@ -19,7 +19,11 @@ export PYO3_PYTHON := $(CURDIR)/$(PY)
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
+# The frameworks that a feed is tested with have a venv of their own, which sees .venv's packages: torch is there once.
+FRAMEWORKS := .venv-frameworks
+
 VENV_STAMP := $(VENV)/.stamp-tools
+FRAMEWORKS_STAMP := $(FRAMEWORKS)/.stamp
 EXTENSION_STAMP := $(VENV)/.stamp-extension
 RUST_SOURCES := Cargo.toml $(wildcard Cargo.lock) pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
 PYTHON_DIRS := $(wildcard python tests benchmarks examples)
@@ -34,6 +38,7 @@ in_scratch = scratch=$$(mktemp -d /tmp/feedline.XXXXXX); trap 'rm -rf "$$scratch
 
 .PHONY: help setup demo test check bench chaos race faults fuzz fuzz-corpus clean
 .PHONY: lint-rust lint-python types licences test-rust test-loom test-fuzz test-rust-examples test-python
+.PHONY: test-frameworks
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +50,9 @@ demo: setup ## four training jobs with a loader each, then on one feed (about a 
 
 test: setup check test-rust test-loom test-fuzz test-rust-examples test-python ## everything: lints, types, Rust, Python
 	@echo "all tests passed"
+
+test-frameworks: setup $(FRAMEWORKS_STAMP) ## Lightning, Accelerate, Keras, JAX, Ray and others on a feed
+	@$(in_scratch) $(FRAMEWORKS)/bin/python -m pytest tests/frameworks $(ARGS)
 
 check: setup lint-rust lint-python types licences ## formatting, lints, types, licences
 
@@ -63,7 +71,7 @@ race: setup ## share() called by JOBS (50) processes at once, ROUNDS (10) times,
 		$(if $(SEED),--seed $(SEED))
 
 clean: ## remove everything that make has made, .venv included
-	rm -rf $(VENV) .venv-peers target build dist .mypy_cache .pytest_cache .ruff_cache python/feedline/*.so
+	rm -rf $(VENV) $(FRAMEWORKS) .venv-peers target build dist .mypy_cache .pytest_cache .ruff_cache python/feedline/*.so
 	find python tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # --- set-up -----------------------------------------------------------------------------------------------------------
@@ -95,6 +103,16 @@ $(FAULTS_STAMP): $(VENV_STAMP) $(RUST_SOURCES) $(wildcard python/feedline/*.py)
 	@rm -rf $(FAULTS) && mkdir -p $(FAULTS)/feedline
 	@ln -s $(CURDIR)/python/feedline/* $(FAULTS)/feedline/
 	@cp --remove-destination $(TARGET_DIR)/debug/lib_core.so $(FAULTS)/feedline/_core.abi3.so
+	@touch $@
+
+# Packages of .venv are importable through a .pth file; those files of .venv itself aren't read, hence its second line.
+$(FRAMEWORKS_STAMP): etc/requirements-frameworks.txt $(VENV_STAMP)
+	@[ -x $(FRAMEWORKS)/bin/python ] || { echo "making $(FRAMEWORKS)"; $(PY) -m venv $(FRAMEWORKS); }
+	@packages='import sysconfig; print(sysconfig.get_path("purelib"))'; \
+		own=$$($(FRAMEWORKS)/bin/python -c "$$packages"); \
+		printf '%s\n' "$$($(PY) -c "$$packages")" "$(CURDIR)/python" >"$$own/base.pth"
+	@echo "installing etc/requirements-frameworks.txt into $(FRAMEWORKS) (this takes minutes)"
+	@$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -r etc/requirements-frameworks.txt
 	@touch $@
 
 # Cargo's own look-up finds plug-ins on the PATH and in its home; only what is missing gets built, and without

@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from example_runs import Run, end, start_example
 from processes import Child, children_of_this_process, eventually, processes_with
 
 WATCHDOG_SECS = 60.0
@@ -93,6 +95,20 @@ def start(folder: Path) -> Iterator[Start]:
     yield start_child
     complaints = [child.finish() for child in children]
     assert not any(complaints), "\n".join(filter(None, complaints))
+
+
+@pytest.fixture
+def run(folder: Path) -> Iterator[Run]:
+    """Start an example: `run("train.py", "64")`. It is gone when the test ends."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def start_one(name: str, *args: str) -> subprocess.Popen[str]:
+        processes.append(start_example(name, *args))
+        return processes[-1]
+
+    yield start_one
+    for process in processes:
+        end(process)
 
 
 @pytest.fixture

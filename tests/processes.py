@@ -26,6 +26,8 @@ Report = dict[str, Any]
 class Child:
     """A Python process that runs one top-level function of a test module."""
 
+    patience_secs = PATIENCE_SECS
+
     def __init__(
         self,
         function: Callable[..., None],
@@ -59,8 +61,9 @@ class Child:
                 self._reports.put(json.loads(line))
         self._reports.put(None)
 
-    def report(self, *, within_secs: float = PATIENCE_SECS) -> Report:
+    def report(self, *, within_secs: float | None = None) -> Report:
         """Wait for the next report, whatever it is."""
+        within_secs = self.patience_secs if within_secs is None else within_secs
         try:
             report = self._reports.get(timeout=within_secs)
         except queue.Empty:
@@ -106,8 +109,8 @@ class Child:
         self.tell(word)
         return self.expect(word)
 
-    def exit_code(self, *, within_secs: float = PATIENCE_SECS) -> int:
-        return self._popen.wait(within_secs)
+    def exit_code(self, *, within_secs: float | None = None) -> int:
+        return self._popen.wait(self.patience_secs if within_secs is None else within_secs)
 
     @property
     def running(self) -> bool:

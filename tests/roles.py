@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from typing import Any
 
@@ -18,8 +19,13 @@ def serve(
     loader_options: dict[str, Any] | None = None,
     **options: Any,
 ) -> None:
-    """Serve a loader of loaders.py. Answers `stats`; `stop` or a closed pipe ends it."""
-    source = getattr(loaders, loader)(*(loader_args or []), **(loader_options or {}))
+    """Serve a loader of loaders.py, or of another module: `module:name`.
+
+    Answers `stats`; `stop` or a closed pipe ends it.
+    """
+    module, _, attribute = loader.rpartition(":")
+    make = getattr(importlib.import_module(module) if module else loaders, attribute)
+    source = make(*(loader_args or []), **(loader_options or {}))
     server = feedline.Server(source, name, **options)
     server.start()
     say("ready")

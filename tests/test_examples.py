@@ -2,61 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-WATCHDOG_SECS = 60.0
+from example_runs import EXAMPLES, WATCHDOG_SECS, Run, output_of
 
 pytestmark = pytest.mark.timeout(3 * WATCHDOG_SECS, method="thread")
-
-Run = Callable[..., subprocess.Popen[str]]
-
-
-@pytest.fixture
-def run(folder: Path) -> Iterator[Run]:
-    """Start an example, in a process group that is gone when the test ends."""
-    processes: list[subprocess.Popen[str]] = []
-
-    def start(name: str, *args: str) -> subprocess.Popen[str]:
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, str(EXAMPLES / name), *args],
-                text=True,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                process_group=0,
-            )
-        )
-        return processes[-1]
-
-    yield start
-    for process in processes:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
-def output_of(process: subprocess.Popen[str]) -> str:
-    """Wait for what it writes; it must end by itself, and well."""
-    output, _ = process.communicate(timeout=WATCHDOG_SECS)
-    assert process.returncode == 0, output
-    return output
 
 
 def test_no_example_is_left_out() -> None:
     tested = {"numpy_feed.py", "serve_imagefolder.py", "train.py"}
     tested |= {"from_tensorsocket_consumer.py", "from_tensorsocket_producer.py"}
     examples = {file.name for file in EXAMPLES.glob("*.py")}
-    # Those with a framework run with its tests.
     assert {name for name in examples if not name.startswith("with_")} == tested
+
+
+def test_every_framework_s_example_has_its_test() -> None:
+    """`examples/with_NAME.py` is run by `tests/frameworks/test_NAME.py`."""
+    frameworks = Path(__file__).parent / "frameworks"
+    for example in EXAMPLES.glob("with_*.py"):
+        test = frameworks / example.name.replace("with_", "test_")
+        assert example.name in test.read_text(), example.name
 
 
 def test_numpy_feed(run: Run) -> None:
