@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging
 import os
@@ -449,9 +450,26 @@ def test_a_loader_that_takes_too_long(folder: Path) -> None:
 
 
 def test_a_server_that_dies_again_and_again(folder: Path) -> None:
-    with pytest.raises(feedline.FeedlineError, match="died 5 times") as raised:
+    with pytest.raises(feedline.FeedlineError, match="died 3 times") as raised:
         feedline.share(lambda: os._exit(3), "train")
     assert str(folder / "train.log") in str(raised.value)
+
+
+def test_a_server_that_crashes_says_where(folder: Path) -> None:
+    with pytest.raises(feedline.FeedlineError, match="died 3 times"):
+        feedline.share(lambda: ctypes.string_at(0), "train")
+    assert "Segmentation fault" in (folder / "train.log").read_text()
+
+
+def test_a_module_that_shares_when_it_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text(
+        "import feedline, numpy as np\ndef make_loader():\n    return [np.arange(4)]\n"
+        "feed = feedline.share(make_loader, 'train', linger_secs=0.1)\n"
+    )
+    command = [sys.executable, "-c", "import module"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert "was called in the server's own process" in done.stderr
+    assert "put it into a function" in done.stderr
 
 
 def test_one_that_is_served_by_hand_is_attached_to() -> None:

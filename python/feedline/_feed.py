@@ -93,7 +93,13 @@ def attach(
     }
     if moves:
         arguments["format"] = "torch"
-        transform = _torch_face(name).finisher(transform, bool(pin_memory), device)
+        try:
+            from feedline._torch import finisher
+        except ImportError as error:
+            raise FeedlineError(
+                "pin_memory and device are torch's, which is not installed here\n  leave them out"
+            ) from error
+        transform = finisher(transform, bool(pin_memory), device)
     feed = Feed(Seat(arguments, transform, _when_missing))
     core = feed._seat.core
     format = arguments["format"]

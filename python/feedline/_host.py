@@ -8,6 +8,7 @@ wait; afterwards consumers hear of it from the feed.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import fcntl
 import logging
 import multiprocessing
@@ -38,8 +39,12 @@ def main() -> None:
     """Detach from whoever started us, and serve."""
     name, lock = sys.argv[1], int(sys.argv[2])
     os.set_inheritable(lock, False)
+    _starting.hosted = name
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    faulthandler.enable()
     try:
-        host: dict[str, Any] = pickle.loads(sys.stdin.buffer.read())
+        host: dict[str, Any] = pickle.load(sys.stdin.buffer)
+        host["make_loader"] = sys.stdin.buffer.read()
     except (EOFError, pickle.UnpicklingError):
         return  # the starter was killed before it had sent all
     if os.fork() > 0:
@@ -70,7 +75,7 @@ def main() -> None:
 def _begin(name: str, lock: int, host: dict[str, Any]) -> tuple[Server, ServerCore]:
     """Make the loader, take the feed's name, and let go of the lock."""
     try:
-        loader = made_by(unpack(host["make_loader"]))
+        loader = made_by(unpack(host.pop("make_loader")))
     except BaseException as error:
         _leave_word(lock, _traceback(f'make_loader of feed "{name}" raised', error), name)
         raise

@@ -33,7 +33,7 @@ from feedline._starting import Record, log_path
 _log = logging.getLogger("feedline")
 
 # A server that dies so often while it is being started will die again.
-_MOST_ATTEMPTS = 5
+_MOST_ATTEMPTS = 3
 # Making a loader of a large data set and its first batch may take minutes.
 _TIMEOUT_SECS = 300.0
 _SAY_SO_AFTER_SECS = 30.0
@@ -76,6 +76,12 @@ def share(
         raise FeedlineError(
             f'share(..., "{name}") was called by a worker process that imports the script\n'
             '  put it under: if __name__ == "__main__":'
+        )
+    if _starting.hosted == name:
+        raise FeedlineError(
+            f'share(..., "{name}") was called in the server\'s own process, '
+            "which imports the script\n"
+            '  put it into a function, or under: if __name__ == "__main__":'
         )
     for_server, for_consumer = _sorted(both)
     # What is wrong with them should be said here, not in the server's log.
@@ -141,7 +147,7 @@ def _without(options: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def _plain(make_loader: Callable[[], Any], options: dict[str, Any]) -> Any:
-    loader = make_loader()
+    loader = made_by(make_loader)
     asked = {key: value for key, value in options.items() if value and key != "timeout_secs"}
     if asked.get("batch_size") == getattr(loader, "batch_size", None):
         asked.pop("batch_size", None)
@@ -214,20 +220,16 @@ class Starter:
                     len(payload) // 1_000_000,
                 )
             _starting.write(lock, Record(_starting.now(), attempts, _text(self._options)))
-            self._start(lock.fileno(), payload)
+            # What a server printed that died under us is worth keeping.
+            self._start(lock.fileno(), payload, append=record.began > self._since)
 
     def _payload(self) -> bytes:
-        host = {
-            "options": self._options,
-            "make_loader": pack(self._make_loader),
-            "around": surroundings(),
-        }
-        return pickle.dumps(host)
+        host = {"options": self._options, "around": surroundings()}
+        return pickle.dumps(host) + pack(self._make_loader)
 
-    def _start(self, lock: int, payload: bytes) -> None:
-        log = os.open(
-            log_path(self._name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600
-        )
+    def _start(self, lock: int, payload: bytes, *, append: bool) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if append else os.O_TRUNC)
+        log = os.open(log_path(self._name), flags, 0o600)
         try:
             process = subprocess.Popen(
                 # -P: a file of the working folder must not pass for a module of the library.
@@ -239,6 +241,10 @@ class Starter:
                 start_new_session=True,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
             )
+        except OSError as error:
+            raise FeedlineError(
+                f'the server of feed "{self._name}" cannot be started: {error}'
+            ) from error
         finally:
             os.close(log)
         # It reads all and leaves a child behind, which is the server and nobody's child.

@@ -26,6 +26,9 @@ from typing import IO
 
 from feedline._core import folder
 
+# The feed that this process is the server of, or is about to be.
+hosted: str | None = None
+
 
 @dataclass
 class Record:

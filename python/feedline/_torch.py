@@ -52,6 +52,10 @@ class FeedSampler(Sampler[None]):
         """See ``Feed.set_epoch``."""
 
 
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
 class TorchFeed(Feed, DataLoader[Any]):
     """A ``DataLoader`` without workers or batching of its own: the feed has done all that.
 
@@ -62,12 +66,14 @@ class TorchFeed(Feed, DataLoader[Any]):
     def __init__(self, dataset: FeedDataset, **keywords: Any) -> None:
         """Made by ``attach``."""
         Feed.__init__(self, dataset.feed._seat)
-        DataLoader.__init__(self, dataset, **{"batch_size": None, **keywords})
+        defaults = {"batch_size": None, "collate_fn": _as_it_is}
+        DataLoader.__init__(self, dataset, **{**defaults, **keywords})
         # torch lets nobody give one together with an iterable dataset, nor set it afterwards.
         object.__setattr__(self, "sampler", FeedSampler())
 
         # Whoever made it anew may want what torch's own iterator does.
-        self._is_plain = self.num_workers == 0 and not (self.pin_memory or "collate_fn" in keywords)
+        is_as_it_is = self.collate_fn is _as_it_is and not self.pin_memory
+        self._is_plain = is_as_it_is and self.num_workers == 0
 
     def __iter__(self) -> Any:
         """Straight to the feed: torch's own iterator would add 12 µs to each batch."""

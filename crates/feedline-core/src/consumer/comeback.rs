@@ -18,7 +18,9 @@ impl Consumer {
     /// The next sample that this consumer will get: where to go on after a crash.
     pub fn position(&self) -> Mark {
         let place = self.place();
-        let is_over = self.resume.is_none() && (self.is_finished || self.has_read_all());
+        // What a source promised, or the last epoch had, is not enough: this one may be longer.
+        let is_known = self.config.shard.is_some() || self.head.end_of(self.epoch_in_log()) != UNKNOWN;
+        let is_over = self.resume.is_none() && (self.is_finished || (is_known && self.has_read_all()));
         if is_over { Mark { epoch: place.epoch + 1, index: 0 } } else { place }
     }
 
@@ -29,13 +31,13 @@ impl Consumer {
             // All ranks must come to the same answer: what the source promised may turn out wrong for one of them.
             return self.is_last;
         }
-        let samples = if self.view.is_cut() { self.head.length().samples } else { UNKNOWN };
-        let end = match self.head.end_of(self.epoch_in_log()) {
-            UNKNOWN if samples == UNKNOWN => return self.taken.is_some() && self.taken == self.batches_per_epoch(),
-            UNKNOWN => self.start.saturating_add(samples),
-            end => end,
+        let length = self.head.length();
+        let expected = if self.view.is_cut() { length.samples } else { length.batches };
+        let left = match (self.head.end_of(self.epoch_in_log()), expected) {
+            (UNKNOWN, UNKNOWN) => return self.taken.is_some() && self.taken == self.batches_per_epoch(),
+            (UNKNOWN, expected) => expected.saturating_sub(self.place().index),
+            (end, _) => end.saturating_sub(cursor),
         };
-        let left = end.saturating_sub(cursor);
         let size =
             self.config.batch_size.unwrap_or_else(|| if self.view.is_cut() { self.view.source_batch() } else { 1 });
         left == 0 || (self.config.drop_last && left < size)

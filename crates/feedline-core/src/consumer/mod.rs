@@ -341,7 +341,9 @@ impl Consumer {
                 Err(Error::ServerLost(why)) if !self.config.reconnect.is_zero() => {
                     // What is needed to know that the epoch is over is here still.
                     if let (true, Ok(Look::EpochOver(end))) = (self.joined, self.look()) {
-                        self.end_epoch(end);
+                        if self.pass(end) {
+                            continue;
+                        }
                         return Ok(None);
                     }
                     self.reconnect(&why, check)?;
@@ -385,10 +387,9 @@ impl Consumer {
                     return Ok(Some(received));
                 }
                 Look::EpochOver(end) => {
-                    self.end_epoch(end);
+                    let goes_on = self.pass(end);
                     fault::point("consumer:epoch_over");
-                    let is_finished = std::mem::take(&mut self.is_finished);
-                    if !std::mem::take(&mut self.may_be_over) && !is_finished {
+                    if !goes_on {
                         return Ok(None);
                     }
                     self.wake();
@@ -405,6 +406,13 @@ impl Consumer {
             // The server's word of it is on the way, and comes before the answer to our next join.
             self.be_detached();
         }
+    }
+
+    /// The epoch is over. True if whoever asks had done with it before, and wants the next one.
+    fn pass(&mut self, end: u64) -> bool {
+        self.end_epoch(end);
+        let is_finished = std::mem::take(&mut self.is_finished);
+        std::mem::take(&mut self.may_be_over) || is_finished
     }
 
     fn end_epoch(&mut self, end: u64) {
