@@ -17,15 +17,18 @@ def test_no_example_is_left_out() -> None:
     tested = {"numpy_feed.py", "serve_imagefolder.py", "train.py"}
     tested |= {"from_tensorsocket_consumer.py", "from_tensorsocket_producer.py"}
     examples = {file.name for file in EXAMPLES.glob("*.py")}
-    assert {name for name in examples if not name.startswith("with_")} == tested
+    assert {name for name in examples if not name.startswith(("with_", "from_"))} == tested
 
 
 def test_every_framework_s_example_has_its_test() -> None:
-    """`examples/with_NAME.py` is run by `tests/frameworks/test_NAME.py`."""
+    """One of `tests/frameworks` runs it: `with_NAME.py` is run by `test_NAME.py`."""
     frameworks = Path(__file__).parent / "frameworks"
     for example in EXAMPLES.glob("with_*.py"):
         test = frameworks / example.name.replace("with_", "test_")
         assert example.name in test.read_text(), example.name
+    sources = (frameworks / "test_sources.py").read_text()
+    for example in EXAMPLES.glob("from_*.py"):
+        assert example.name in sources, example.name
 
 
 def test_numpy_feed(run: Run) -> None:
