@@ -55,6 +55,7 @@ def caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Have what frameworks write, and where they look for models and data, end with the test."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
 
 
 @pytest.fixture
@@ -70,15 +71,9 @@ def start(start: Start) -> Start:
 
 
 @pytest.fixture
-def run_twice(run: Run, folder: Path) -> Iterator[RunTwice]:
-    """Run an example twice at once, and give what each wrote; the server that they share ends."""
-
-    def run_both(name: str, *args: str) -> list[str]:
-        jobs = [run(name, *args) for _ in range(2)]
-        return [output_of(job, within_secs=PATIENCE_SECS) for job in jobs]
-
-    yield run_both
-    # It would leave by itself, seconds after its last consumer.
+def sharing(folder: Path) -> Iterator[None]:
+    """Have the servers of shared feeds end with the test: they would linger for some seconds."""
+    yield
     for feed in feedline.feeds():
         os.kill(feed.pid, signal.SIGTERM)
     eventually(lambda: not processes_with(str(folder)))
@@ -86,6 +81,17 @@ def run_twice(run: Run, folder: Path) -> Iterator[RunTwice]:
     for path in folder.iterdir():
         print(path.name, path.read_text(), sep="\n")
         path.unlink()
+
+
+@pytest.fixture
+def run_twice(run: Run, sharing: None) -> RunTwice:
+    """Run an example twice at once, and give what each wrote; the server that they share ends."""
+
+    def run_both(name: str, *args: str) -> list[str]:
+        jobs = [run(name, *args) for _ in range(2)]
+        return [output_of(job, within_secs=PATIENCE_SECS) for job in jobs]
+
+    return run_both
 
 
 @pytest.fixture
