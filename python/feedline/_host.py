@@ -44,8 +44,10 @@ def main() -> None:
     faulthandler.enable()
     try:
         host: dict[str, Any] = pickle.load(sys.stdin.buffer)
-        host["make_loader"] = sys.stdin.buffer.read()
     except (EOFError, pickle.UnpicklingError):
+        return
+    host["make_loader"] = sys.stdin.buffer.read()
+    if len(host["make_loader"]) < host["bytes"]:
         return  # the starter was killed before it had sent all
     if os.fork() > 0:
         os._exit(0)

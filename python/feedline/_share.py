@@ -224,8 +224,9 @@ class Starter:
             self._start(lock.fileno(), payload, append=record.began > self._since)
 
     def _payload(self) -> bytes:
-        host = {"options": self._options, "around": surroundings()}
-        return pickle.dumps(host) + pack(self._make_loader)
+        parcel = pack(self._make_loader)
+        host = {"options": self._options, "around": surroundings(), "bytes": len(parcel)}
+        return pickle.dumps(host) + parcel
 
     def _start(self, lock: int, payload: bytes, *, append: bool) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if append else os.O_TRUNC)
