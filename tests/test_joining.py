@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal
 
+import numpy as np
 import pytest
 
 import feedline
@@ -186,3 +190,24 @@ def test_one_consumer_leaves_after_its_epoch_and_the_others_go_on() -> None:
             assert read(staying) == expected(epoch, 1000, 7)
         assert left.result() == expected(0, 1000, 7)
         staying.close()
+
+
+@pytest.mark.parametrize(("join", "firsts"), [("auto", [0, 0, 0]), ("next", [0, 100, 200])])
+def test_after_breaking_off(
+    join: Literal["auto", "next"], firsts: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Hundreds:
+        epoch = 0
+
+        def __iter__(self) -> Iterator[Any]:
+            first, self.epoch = 100 * self.epoch, self.epoch + 1
+            return iter([np.arange(first + start, first + start + 4) for start in range(0, 40, 4)])
+
+    with (
+        feedline.Server(Hundreds(), "train", samples=40, history=1.0),
+        feedline.attach("train", batch_size=5, join=join) as feed,
+    ):
+        found = [[int(batch[0]) for batch in itertools.islice(feed, 2)] for _ in firsts]
+        assert found == [[first, first + 5] for first in firsts]
+        assert [int(batch[0]) % 100 for batch in feed] == list(range(0, 40, 5))
+    assert ["from its start again" in caplog.text] == [join == "auto"]

@@ -398,6 +398,53 @@ def test_a_server_may_be_killed_as_often_as_one_likes() -> None:
         assert len(list(batches)) == 2
 
 
+SHUFFLED = """
+    import json, os, signal, sys, torch
+    import feedline
+    from torch.utils.data import DataLoader, Dataset
+
+    class Noisy(Dataset):
+        def __len__(self):
+            return 64
+        def __getitem__(self, index):
+            return index, torch.rand(())
+
+    def make_loader():
+        own = torch.Generator().manual_seed(3) if sys.argv[1] == "own" else None
+        workers = 2 if sys.argv[1] == "workers" else 0
+        return DataLoader(Noisy(), 8, shuffle=True, generator=own, num_workers=workers)
+
+    feed = feedline.share(make_loader, "train", batch_size=5, ring=24, linger_secs=0.1,
+        wait_for=2, reconnect_secs=60)
+    found = []
+    for epoch in range(3):
+        for number, (ids, noise) in enumerate(feed):
+            found += zip(ids.tolist(), noise.tolist())
+            if number == 4 and sys.argv[2] == "kills" and epoch != 1:
+                os.kill(feed.stats()["server_pid"], signal.SIGKILL)
+    print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("generator", ["global", "own", "workers"])
+def test_a_shuffled_epoch_goes_on_in_its_order_after_a_crash(
+    generator: str, tmp_path: Path
+) -> None:
+    """One job sees the server killed at its hand, the other only hears of it: both exact, alike."""
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(SHUFFLED))
+    jobs = [
+        subprocess.Popen([sys.executable, str(script), generator, what], text=True, stdout=-1)
+        for what in ("kills", "reads")
+    ]
+    first, second = (json.loads(job.communicate(timeout=90)[0]) for job in jobs)
+    assert first == second
+    for epoch in range(3):
+        samples = first[64 * epoch : 64 * (epoch + 1)]
+        assert sorted(index for index, _ in samples) == list(range(64))
+    assert first[:64] != first[64:128]
+
+
 def test_a_server_told_to_stop_says_so() -> None:
     with feedline.share(numbers, "train", batch_size=7, ring=24) as feed:
         batches = iter(feed)

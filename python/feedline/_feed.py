@@ -14,7 +14,7 @@ from feedline._errors import BatchSizeError, FeedlineError, FeedValueError
 from feedline._seat import Seat
 from feedline._shard import Shard, resolve_shard
 
-Join = Literal["auto", "now"]
+Join = Literal["auto", "now", "next"]
 Format = Literal["torch", "numpy", "jax"]
 Mode = Literal["cow", "readonly", "copy"]
 
@@ -62,6 +62,10 @@ def attach(
     rank that begins later than the others is waited for (the server's ``stall_timeout_secs``).
     Batches that can't be cut go round, and those left over at an epoch's end are left out
     (``stats()["left_out"]``).
+
+    ``join="auto"`` begins with the running epoch if its first sample is still there, else with the
+    next, also after an epoch was broken off; ``"now"`` with the newest sample. ``"next"`` is like
+    "auto", but goes on to the next epoch after breaking off: for loops that end each epoch early.
 
     ``transform`` is called with each batch, in this process, when it is asked for: jobs on one feed
     can augment differently. It costs this job its own time, and nobody else. It may write into the

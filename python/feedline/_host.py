@@ -23,6 +23,7 @@ from typing import Any
 
 from feedline import _starting
 from feedline._core import ServerCore, feeds
+from feedline._dice import Dice
 from feedline._errors import FeedlineError
 from feedline._loader import made_by
 from feedline._parcel import settle, unpack
@@ -67,6 +68,7 @@ def main() -> None:
         is_ours = isinstance(error, FeedlineError)
         text = str(error) if is_ours else _traceback("the loader raised", error)
         with _starting.locked(name) as file:
+            _starting.dice_path(name).unlink(missing_ok=True)
             _leave_word(file.fileno(), text, name)
         raise
     finally:
@@ -86,6 +88,7 @@ def _begin(name: str, lock: int, host: dict[str, Any]) -> tuple[Server, ServerCo
         linger_secs = host["options"]["linger_secs"]
         if linger_secs is not None:
             server._options["first_consumer_secs"] = max(_FIRST_CONSUMER_SECS, linger_secs)
+        server._before_epoch = Dice(_starting.dice_path(name), loader).begin
         core = server._bind()
     except Exception as error:
         # Somebody serves the name by hand: then that is the feed.
@@ -138,6 +141,7 @@ def _tidy(name: str) -> None:
         with contextlib.suppress(OSError):
             if os.stat(log_path(name)).st_size == 0:
                 os.unlink(log_path(name))
+            _starting.dice_path(name).unlink(missing_ok=True)
             os.unlink(_starting.lock_path(name))
 
 

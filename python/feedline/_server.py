@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
@@ -129,6 +129,8 @@ class Server:
             "loader_timeout_secs": _patience("loader_timeout_secs", loader_timeout_secs),
             "allow": resolve_allow(allow),
         }
+        # Called with an epoch's number before it begins.
+        self._before_epoch: Callable[[int], None] | None = None
         self._core: ServerCore | None = None
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -221,7 +223,7 @@ class Server:
 
     def _run(self, core: ServerCore) -> None:
         try:
-            length, begin = length_of(self._loader), begin_epoch(self._loader)
+            length, tell = length_of(self._loader), begin_epoch(self._loader)
         except Exception as error:
             core.fail(
                 f"the loader raised {error!r} when asked for its length\n\n{traceback.format_exc()}"
@@ -229,12 +231,15 @@ class Server:
             raise
         state = self._state
         mark = None
-        if state is not None:
-            tell_epoch = begin
 
-            def begin(epoch: int) -> None:
-                tell_epoch(epoch)
+        def begin(epoch: int) -> None:
+            tell(epoch)
+            if self._before_epoch is not None:
+                self._before_epoch(epoch)
+            if state is not None:
                 state.begin(epoch)
+
+        if state is not None:
 
             def mark(head: Place, oldest: Place, needed: Place | None) -> None:
                 state.samples = core.samples_per_epoch

@@ -62,7 +62,8 @@ def share(
 
     What the loader prints goes to a log file beside the feed's socket; errors name it. What
     ``make_loader`` or the loader raises is raised here and by every consumer, with its traceback.
-    With ``reconnect_secs``, a server that died is started again.
+    With ``reconnect_secs``, a server that was killed is started again, and goes on with the epoch
+    in the same order. ``epochs`` are the feed's, from its first job on: mostly best left out.
 
     ``FEEDLINE_MODE=off`` in the environment makes this return ``make_loader()``;
     ``FEEDLINE_MODE=local`` serves from a thread of this process, and nobody else.

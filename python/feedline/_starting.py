@@ -55,6 +55,11 @@ def log_path(name: str) -> Path:
     return folder() / f"{name}.log"
 
 
+def dice_path(name: str) -> Path:
+    """What a server that is killed leaves to the next one."""
+    return folder() / f"{name}.dice"
+
+
 def try_lock(name: str) -> IO[str] | None:
     """The open file that is the lock, or None while somebody has it. Closing it lets go."""
     path = lock_path(name)

@@ -166,9 +166,9 @@ impl FeedCore {
         when_missing: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let entry = match join {
-            "auto" => JoinAt::EpochStart,
+            "auto" | "next" => JoinAt::EpochStart,
             "now" => JoinAt::Newest,
-            other => return Err(invalid(py, format!("join={other:?} is not one of \"auto\", \"now\""))),
+            other => return Err(invalid(py, format!("join={other:?} is not one of \"auto\", \"now\", \"next\""))),
         };
         let mode = match mode {
             "cow" => Mode::Cow,
@@ -190,6 +190,7 @@ impl FeedCore {
             shard: shard.map(|(rank, world, group)| Shard { group, world, rank }),
             drop_last,
             entry,
+            moves_on: join == "next",
             timeout,
             answer_timeout: timeout,
             mode,

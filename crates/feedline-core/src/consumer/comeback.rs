@@ -65,6 +65,20 @@ impl Consumer {
         }
     }
 
+    /// Says once that an epoch is read from its start again: a loop that breaks off each time would see nothing else.
+    pub(super) fn report_again(&mut self) {
+        let is_again = self.broke_off.take() == Some(self.epoch) && !self.view.replays();
+        if is_again && self.taken.is_some() && !std::mem::replace(&mut self.told_again, true) {
+            tracing::warn!(
+                "feed {:?}: this consumer (pid {}) broke off epoch {} and reads it from its start again\n  \
+                 join=\"next\" goes on to the next one instead",
+                self.config.name,
+                std::process::id(),
+                self.epoch,
+            );
+        }
+    }
+
     /// Goes on there, from the next batch on. If those samples are gone, asking for that batch says so.
     pub fn resume_at(&mut self, mark: Mark) {
         self.leave();

@@ -80,6 +80,8 @@ pub struct Config {
     pub drop_last: bool,
     /// Where to begin.
     pub entry: JoinAt,
+    /// After breaking off an epoch: go on to the next one, instead of joining by the same rules.
+    pub moves_on: bool,
     /// How long to wait for the feed and its first batch.
     pub timeout: Duration,
     /// How long a server that lives may leave a question unanswered; a second at least.
@@ -113,6 +115,7 @@ impl Config {
             shard: None,
             drop_last: false,
             entry: JoinAt::EpochStart,
+            moves_on: false,
             timeout: Duration::from_secs(30),
             answer_timeout: Duration::from_secs(30),
             mode: Mode::Cow,
@@ -186,6 +189,9 @@ pub struct Consumer {
     is_finished: bool,
     /// We were told to go on at a place that may be an epoch's end: then it is the next one's beginning.
     may_be_over: bool,
+    /// The epoch that was broken off, until the next join; and whether it was said that it comes again.
+    broke_off: Option<u64>,
+    told_again: bool,
     /// Where to go on, at the next join.
     resume: Option<Mark>,
     /// If another server was lost: how many consumers that one had, and the slowest's epoch.
@@ -252,6 +258,8 @@ impl Consumer {
             steps: None,
             is_finished: false,
             may_be_over: false,
+            broke_off: None,
+            told_again: false,
             resume: None,
             returning: (0, 0),
             comes_back: false,
@@ -472,8 +480,15 @@ impl Consumer {
             self.joining = false;
             (self.is_finished, self.may_be_over) = (false, false);
             (self.resume, self.comes_back) = (None, false);
-            // The next one to be read is another pass over the same epoch.
-            self.epoch += u64::from(std::mem::take(&mut self.in_epoch) && self.view.replays());
+            // A look at one batch is no epoch that was broken off.
+            let began = std::mem::take(&mut self.in_epoch);
+            self.broke_off = (began && self.taken != Some(1)).then_some(self.epoch);
+            if self.view.replays() {
+                // The next one to be read is another pass over the same epoch.
+                self.epoch += u64::from(began);
+            } else if began && self.config.moves_on {
+                self.resume = Some(Mark { epoch: self.epoch + 1, index: 0 });
+            }
             fault::point("consumer:leaving");
             let _ = self.link.send(&Request::Leave);
             fault::point("consumer:left");
@@ -519,6 +534,7 @@ impl Consumer {
                     self.taken = (had == 0 && sample.is_none_or(|sample| sample == start)).then_some(0);
                     self.table.enter(number, self.epoch, sample.unwrap_or(start));
                     self.report_wait();
+                    self.report_again();
                     fault::point("consumer:joined");
                     return Ok(());
                 }
