@@ -112,6 +112,15 @@ def run(folder: Path) -> Iterator[Run]:
 
 
 @pytest.fixture
+def servers_leave(folder: Path) -> Iterator[None]:
+    """Let servers of shared feeds leave; what they printed, or why they failed, stays."""
+    yield
+    eventually(lambda: not processes_with(str(folder)))
+    for path in folder.iterdir():
+        path.unlink()
+
+
+@pytest.fixture
 def reap(folder: Path) -> Callable[[], None]:
     """End what a killed process left running: orphans that look for it only now and then."""
 

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use feedline_ring::{Waited, fault};
 
 use super::link::News;
-use super::{Check, Consumer, Look, SLICE};
+use super::look::Look;
+use super::{Check, Consumer, SLICE};
 use crate::error::Error;
 use crate::server::state;
 use crate::wire::{Reply, Request};

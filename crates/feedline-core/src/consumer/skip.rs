@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 
 use feedline_ring::signal::UNKNOWN;
 
-use super::{Consumer, Look};
+use super::Consumer;
+use super::look::Look;
 
 /// What was lost.
 #[derive(Debug, Default)]

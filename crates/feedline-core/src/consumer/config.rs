@@ -1,0 +1,106 @@
+//! What a consumer wants.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::FAR;
+use super::shard::Shard;
+use crate::access::Allow;
+use crate::error::Error;
+use crate::wire::{JoinAt, MOST_RANKS};
+
+/// How a consumer takes its batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// In place; a write makes a private copy of the page.
+    Cow,
+    /// Copied out.
+    Copy,
+    /// In place; a write is a crash.
+    ReadOnly,
+}
+
+/// What a consumer wants.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The feed's name.
+    pub name: String,
+    /// `None` for the source's own batches. Of one rank, where ranks share the feed.
+    pub batch_size: Option<u64>,
+    /// With whom it shares each epoch.
+    pub shard: Option<Shard>,
+    /// Leave out an epoch's last batch if it is smaller.
+    pub drop_last: bool,
+    /// Where to begin.
+    pub entry: JoinAt,
+    /// After breaking off an epoch: go on to the next one, instead of joining by the same rules.
+    pub moves_on: bool,
+    /// How long to wait for the feed and its first batch.
+    pub timeout: Duration,
+    /// How long a server that lives may leave a question unanswered; a second at least.
+    pub answer_timeout: Duration,
+    /// How to take batches.
+    pub mode: Mode,
+    /// How long to wait for another server when this one is lost.
+    pub reconnect: Duration,
+    /// Whose feed it may be, besides one's own and root's.
+    pub allow: Allow,
+    /// What to do while nobody serves it.
+    pub when_missing: Option<WhenMissing>,
+}
+
+/// Called again and again while a feed is looked for and not there: may have it started. Doesn't wait; an error ends the search.
+#[derive(Clone)]
+pub struct WhenMissing(pub Arc<dyn Fn() -> Result<(), Error> + Send + Sync>);
+
+impl std::fmt::Debug for WhenMissing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WhenMissing")
+    }
+}
+
+impl Config {
+    /// The source's own batches of a feed, in place, from an epoch's start.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            batch_size: None,
+            shard: None,
+            drop_last: false,
+            entry: JoinAt::EpochStart,
+            moves_on: false,
+            timeout: Duration::from_secs(30),
+            answer_timeout: Duration::from_secs(30),
+            mode: Mode::Cow,
+            reconnect: Duration::ZERO,
+            allow: Allow::default(),
+            when_missing: None,
+        }
+    }
+
+    /// The batch size of all ranks together.
+    pub(super) fn step_size(&self) -> Option<u64> {
+        let world = self.shard.map_or(1, Shard::world);
+        self.batch_size.map(|size| size.saturating_mul(world))
+    }
+
+    /// Refuses what can't be, whatever the feed is.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.batch_size == Some(0) {
+            return Err(Error::BatchSize("a batch has at least one sample, not 0".into()));
+        }
+        match self.shard {
+            Some(Shard { world, rank, .. }) if rank >= world || world > MOST_RANKS => {
+                Err(Error::Invalid(format!("there is no rank {rank} of {world}")))
+            }
+            Some(_) if self.entry == JoinAt::Newest => {
+                Err(Error::Invalid("ranks begin with an epoch, not with its newest sample".into()))
+            }
+            Some(Shard { world, .. }) if self.step_size() >= Some(FAR) => {
+                let size = self.batch_size.unwrap_or(0);
+                Err(Error::BatchSize(format!("a batch of {size} samples for each of {world} ranks is not possible")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
