@@ -326,3 +326,12 @@ def test_ranks_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert one is not None
     assert other is not None
     assert 0 != one[2] != other[2] != 0
+
+
+def test_a_job_on_several_machines_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key, value in (("RANK", "1"), ("WORLD_SIZE", "4"), ("LOCAL_WORLD_SIZE", "2")):
+        monkeypatch.setenv(key, value)
+    with pytest.raises(feedline.FeedValueError, match="4 ranks, 2 of them on this machine"):
+        resolve_shard("auto")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert resolve_shard("auto") == (1, 4, 0)

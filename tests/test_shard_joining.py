@@ -281,3 +281,11 @@ def test_two_jobs_of_ranks_and_their_own_pace(
         keys = sorted(reports[0]["keys"] + reports[1]["keys"])
         epoch = epoch_of(reports[0])
         assert keys == list(range(epoch * EPOCH, epoch * EPOCH + SAMPLES))
+
+
+def test_a_rank_that_has_read_its_part_may_go_before_another_comes(start: Start) -> None:
+    serve(start, epochs=1, ring=1000)
+    first = rank(start, 0)
+    assert got(first.ask("epoch")) == whole_epoch(0, 0)
+    assert first.finish() is None
+    assert got(rank(start, 1).ask("epoch")) == whole_epoch(0, 1)

@@ -224,6 +224,43 @@ def test_other_options_than_the_servers_are_pointed_out(caplog: pytest.LogCaptur
     assert ["history=0.5" in message for message in caplog.messages] == [True]
 
 
+def test_a_loader_that_was_changed_meanwhile_is_pointed_out(tmp_path: Path) -> None:
+    """The server lingers, and an edited script would get the old loader without a word."""
+    script = tmp_path / "train.py"
+    text = (
+        "import feedline, numpy as np\n"
+        "feed = feedline.share(lambda: [np.zeros(4)], 'train', linger_secs=3)\n"
+        "print(next(iter(feed)).sum())\n"
+    )
+    said = []
+    for number, version in enumerate((text, text, text.replace("zeros", "ones"))):
+        if not number or version != text:
+            script.write_text(version)
+            os.utime(script, (number * 100, number * 100))
+        done = subprocess.run(
+            [sys.executable, str(script)], capture_output=True, text=True, timeout=60
+        )
+        assert done.stdout == "0.0\n", done.stderr
+        said.append(done.stderr)
+    assert said[:2] == ["", ""]
+    assert "runs already" in said[2]
+    assert f"{script} of 19" in said[2]
+
+
+def test_the_server_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.setenv(key, "1")
+    monkeypatch.setenv("RANKINE", "kept")
+    with feedline.share(environment, "train", linger_secs=0.1) as feed:
+        assert next(iter(feed)) == {"of ranks": "", "other": "kept"}
+
+
+def environment() -> list[Any]:
+    keys = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "TORCHELASTIC_RUN_ID")
+    found = ", ".join(key for key in keys if key in os.environ)
+    return [{"of ranks": found, "other": os.environ.get("RANKINE", "")}]
+
+
 def test_off_gives_the_plain_loader(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, folder: Path
 ) -> None:

@@ -26,6 +26,12 @@ from feedline._feed import Feed, attach
 from feedline._server import FeedInfo, Server, feeds, serve
 from feedline._share import share
 
+# By the name under which users catch them.
+for _error in list(vars().values()):
+    if isinstance(_error, type) and issubclass(_error, FeedlineError):
+        _error.__module__ = "feedline"
+del _error
+
 __all__ = [
     "BatchSizeError",
     "Feed",

@@ -99,7 +99,8 @@ def _begin(name: str, lock: int, host: dict[str, Any]) -> tuple[Server, ServerCo
     signal.signal(signal.SIGTERM, lambda *_: core.stop(stop))
     threading.Thread(target=_end_with, args=(core,), daemon=True).start()
     with open(lock, "r+", closefd=False) as file:
-        _starting.write(file, Record(_starting.now(), 0, _starting.read(file).options))
+        record = _starting.read(file)
+        _starting.write(file, Record(_starting.now(), 0, record.options, record.source))
     fcntl.flock(lock, fcntl.LOCK_UN)
     return server, core
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import sys
 from typing import Any, Literal
 
 from feedline._errors import FeedValueError
+
+_log = logging.getLogger("feedline")
 
 Shard = tuple[int, int] | Literal["auto"]
 
@@ -23,8 +26,13 @@ def resolve_shard(shard: object) -> tuple[int, int, int] | None:
     if isinstance(shard, str):
         if shard != "auto":
             raise FeedValueError(f'shard="{shard}" is not (rank, world_size) or "auto"')
+        _check_machines()
         found = _from_torch() or _from_environment()
         if found is None:
+            _log.warning(
+                'shard="auto": there is neither a process group nor RANK and WORLD_SIZE in the '
+                "environment: this process reads the whole feed"
+            )
             return None
         rank, world = found
         source = f"RANK={rank}, WORLD_SIZE={world}"
@@ -56,6 +64,17 @@ def _checked_int(number: Any, shard: object) -> int:
             '  give (rank, world_size), or "auto" to take both from the environment'
         )
     return int(number.__index__())
+
+
+def _check_machines() -> None:
+    local, world = os.environ.get("LOCAL_WORLD_SIZE"), os.environ.get("WORLD_SIZE")
+    if local is not None and world is not None and local != world:
+        raise FeedValueError(
+            f'shard="auto": this job has {world} ranks, {local} of them on this machine, '
+            "and a feed is on one machine\n"
+            "  give each machine's loader its part of the data, and say "
+            "shard=(local_rank, local_world_size)"
+        )
 
 
 def _from_torch() -> tuple[int, int] | None:

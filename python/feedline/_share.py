@@ -10,6 +10,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +29,7 @@ from feedline._loader import made_by
 from feedline._parcel import pack, surroundings
 from feedline._seat import noted
 from feedline._server import Server
+from feedline._shard import resolve_shard
 from feedline._starting import Record, log_path
 
 _log = logging.getLogger("feedline")
@@ -38,6 +40,13 @@ _MOST_ATTEMPTS = 3
 _TIMEOUT_SECS = 300.0
 _SAY_SO_AFTER_SECS = 30.0
 _LARGE_BYTES = 500_000_000
+# What tells a process that it is one rank of many: the server is nobody's.
+_OF_RANKS = {
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"),
+    *("GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR"),
+    *("MASTER_PORT", "SLURM_PROCID", "SLURM_LOCALID"),
+}
+_OF_LAUNCHERS = ("TORCHELASTIC_", "OMPI_COMM_WORLD_", "PMI_", "PMIX_")
 
 
 def share(
@@ -110,11 +119,11 @@ def share(
             f"has not returned\n  {note}\n  give it longer: timeout_secs=..."
         ) from None
     except FeedlineError as error:
-        if isinstance(error, FeedValueError):
-            raise
+        if isinstance(error, FeedValueError) or not log_path(name).exists():
+            raise  # nothing was started
         raise noted(error, note) from error.__cause__
     feed._seat.note = note
-    starter.compare()
+    starter.compare(feed.stats()["server_pid"])
     return feed
 
 
@@ -167,6 +176,11 @@ def _local(
     for_server: dict[str, Any],
     for_consumer: dict[str, Any],
 ) -> Feed:
+    if resolve_shard(for_consumer.get("shard")) is not None:
+        raise FeedValueError(
+            "FEEDLINE_MODE=local and shard=: each rank would serve a loader of its own\n"
+            "  unset FEEDLINE_MODE, or start the script without other ranks"
+        )
     own = f"{name[:30]}.local-{os.getpid()}-{next(_count)}"
     server = Server(made_by(make_loader), own, **for_server).start()
     try:
@@ -191,6 +205,7 @@ class Starter:
         self._make_loader = make_loader
         self._name = name
         self._options = options
+        self._source = _source(make_loader)
         self._since = _starting.now()
         self._said = False
 
@@ -206,7 +221,9 @@ class Starter:
             record = _starting.read(lock)
             if record.failed > self._since:
                 raise LoaderError(record.message)
-            attempts = record.attempts + 1 if record.began > self._since else 1
+            # What a server printed that died under us is worth keeping.
+            goes_on = record.began > self._since
+            attempts = record.attempts + 1 if goes_on else 1
             if attempts > _MOST_ATTEMPTS:
                 raise FeedlineError(
                     f'the server of feed "{self._name}" died {record.attempts} times while it was '
@@ -220,9 +237,9 @@ class Starter:
                     self._name,
                     len(payload) // 1_000_000,
                 )
-            _starting.write(lock, Record(_starting.now(), attempts, _text(self._options)))
-            # What a server printed that died under us is worth keeping.
-            self._start(lock.fileno(), payload, append=record.began > self._since)
+            record = Record(_starting.now(), attempts, _text(self._options), self._source)
+            _starting.write(lock, record)
+            self._start(lock.fileno(), payload, append=goes_on)
 
     def _payload(self) -> bytes:
         parcel = pack(self._make_loader)
@@ -241,7 +258,7 @@ class Starter:
                 stderr=log,
                 pass_fds=(lock,),
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+                env=_environment(),
             )
         except OSError as error:
             raise FeedlineError(
@@ -261,17 +278,44 @@ class Starter:
                 log_path(self._name),
             )
 
-    def compare(self) -> None:
-        """Say so if the server runs with other options than these."""
-        running = _starting.options_of(self._name)
-        if running and running != _text(self._options):
-            _log.warning(
-                'feed "%s" runs already, started with %s\n  what was asked for here does not '
-                "count: %s",
-                self._name,
-                running,
-                _text(self._options),
-            )
+    def compare(self, server_pid: int) -> None:
+        """Say so if the server runs with other options than these, or with another loader."""
+        running = _starting.record_of(self._name)
+        for asked, there, what in (
+            (_text(self._options), running.options, "started with"),
+            (self._source, running.source, "with the loader of"),
+        ):
+            if there and asked and there != asked:
+                _log.warning(
+                    'feed "%s" runs already (pid %d), %s %s\n'
+                    "  what was asked for here does not count: %s\n"
+                    "  it can, once that server has gone: kill %d",
+                    self._name,
+                    server_pid,
+                    what,
+                    there,
+                    asked,
+                    server_pid,
+                )
+
+
+def _environment() -> dict[str, str]:
+    ours = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in _OF_RANKS and not key.startswith(_OF_LAUNCHERS)
+    }
+    return {**ours, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+
+
+def _source(make_loader: Callable[[], Any]) -> str:
+    """Where the loader is made, and when that was written; empty where there is no file."""
+    try:
+        path = os.path.realpath(inspect.getsourcefile(inspect.unwrap(make_loader)) or "")
+        changed = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(os.stat(path).st_mtime))
+    except (OSError, TypeError, ValueError):
+        return ""
+    return f"{path} of {changed}"
 
 
 def _text(options: dict[str, Any]) -> str:

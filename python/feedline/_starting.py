@@ -32,11 +32,12 @@ hosted: str | None = None
 
 @dataclass
 class Record:
-    """The last start: when, the how manieth in a row, with which options, and how it failed."""
+    """The last start: when, the how manieth in a row, of what, and how it failed."""
 
     began: float = 0.0
     attempts: int = 0
     options: str = ""
+    source: str = ""
     failed: float = 0.0
     message: str = ""
 
@@ -92,11 +93,11 @@ def write(file: IO[str], record: Record) -> None:
     file.flush()
 
 
-def options_of(name: str) -> str:
+def record_of(name: str) -> Record:
     """What the server that runs was started with, as far as it was started by ``share``."""
     with contextlib.suppress(OSError), open(lock_path(name)) as file:
-        return read(file).options
-    return ""
+        return read(file)
+    return Record()
 
 
 @contextlib.contextmanager

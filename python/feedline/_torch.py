@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
+import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
@@ -24,6 +25,11 @@ class FeedDataset(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         """One epoch; of several workers of a DataLoader around this, the first one reads it."""
+        if self.feed._seat.arguments["shard"] is not None and _accelerate_ranks() > 1:
+            raise FeedlineError(
+                f'feed "{self.feed.name}" is split by shard=, and Accelerate would split it again\n'
+                "  leave one out: iterate the feed without prepare(), or attach without shard="
+            )
         worker = get_worker_info()
         return iter(self.feed) if worker is None or worker.id == 0 else iter(())
 
@@ -50,6 +56,11 @@ class FeedSampler(Sampler[None]):
 
     def set_epoch(self, epoch: int) -> None:
         """See ``Feed.set_epoch``."""
+
+
+def _accelerate_ranks() -> int:
+    state = getattr(sys.modules.get("accelerate.state"), "PartialState", None)
+    return int(getattr(state, "_shared_state", {}).get("num_processes") or 1)
 
 
 def _as_it_is(batch: Any) -> Any:

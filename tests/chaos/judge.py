@@ -119,6 +119,14 @@ class Judge:
         self.is_member = True
         self.epochs += 1
 
+    def places(self) -> list[tuple[int, int]]:
+        """Where a state may say that the next batch is: an epoch's end is the next one's start."""
+        assert self.index is not None
+        left = self.samples - self.index
+        is_over = not left or (self.drop_last and left < (self.batch_size or self.source_batch))
+        here = (self.epoch, self.index)
+        return [here, (0 if self.policy == "replay" else self.epoch + 1, 0)] if is_over else [here]
+
     def _place(self, epoch: int, index: int) -> int:
         return epoch * self.samples + index
 

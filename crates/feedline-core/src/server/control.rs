@@ -197,6 +197,9 @@ impl Control {
         state.refresh();
         let State { log, members, ranks, .. } = &mut *state;
         if let Some(link) = link {
+            if let Some((epoch, _)) = log.cursor(id) {
+                ranks.leaves(&link.peer, epoch);
+            }
             ranks.disconnected(log, &link.peer);
         }
         if members.remove(id, log).is_some() {
@@ -306,7 +309,11 @@ impl Control {
     fn leave(&mut self, id: u64) {
         let mut state = self.shared.lock();
         state.refresh();
-        state.log.leave(id);
+        let State { log, ranks, .. } = &mut *state;
+        if let (Some((epoch, _)), Some(link)) = (log.cursor(id), self.links.get(&id)) {
+            ranks.leaves(&link.peer, epoch);
+        }
+        log.leave(id);
         fault::point("server:leave_registered");
         if let Some(member) = state.members.get_mut(id) {
             member.joined = false;

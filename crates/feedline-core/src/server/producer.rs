@@ -152,7 +152,7 @@ impl Producer<'_> {
         self.wait_quietly(|state| {
             let State { members, log, ranks, .. } = state;
             let is_done = epochs.is_some_and(|epochs| members.are_done(log, epochs, patience));
-            is_done && (members.is_empty() || !ranks.is_waiting(log))
+            is_done && !ranks.keep_it_open(log, members.is_empty())
         })?;
         self.shared.head.set_state(state::ENDED);
         self.shared.announce(&self.shared.lock());

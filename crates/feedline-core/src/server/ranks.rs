@@ -9,7 +9,7 @@
 //! Each rank joins again and again, and all do so in the same order: the n-th join of one belongs to the n-th of the others.
 //! So a rank takes the oldest open round that it has not taken part in, and opens one if there is none.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ struct Round {
     /// Who began it.
     pid: u32,
     came: BTreeMap<u32, Arc<Peer>>,
+    /// Those of them that have read its epoch: what becomes of them then is their own affair.
+    done: BTreeSet<u32>,
     /// The cursor that holds the place, and since when somebody may have to wait for it.
     holder: Option<(u64, Since)>,
 }
@@ -117,6 +119,7 @@ impl Ranks {
                 had: place.had,
                 pid: peer.pid,
                 came: BTreeMap::from([(rank.rank, Arc::clone(peer))]),
+                done: BTreeSet::new(),
                 holder: is_held.then(|| (holder, Since::now())),
             });
         }
@@ -148,7 +151,7 @@ impl Ranks {
                 let (epoch, secs) = (round.place.0, patience.as_secs_f64());
                 tracing::warn!(
                     "feed {name:?}: {came} of {world} ranks have begun with epoch {epoch}, and after {secs} s it is not kept for \
-                     the others any longer (stall_timeout_secs)"
+                     the others any longer (stall_timeout_secs)\n  all ranks must do the same: iterate on all of them, or on none"
                 );
             }
         }
@@ -171,12 +174,28 @@ impl Ranks {
 
     fn forget_if(&mut self, log: &mut Log, is_gone: impl Fn(&Peer) -> bool) {
         self.rounds.retain_mut(|round| {
-            let goes = round.came.values().any(|peer| is_gone(peer));
+            let Round { came, done, .. } = round;
+            let goes = came.iter().any(|(rank, peer)| !done.contains(rank) && is_gone(peer));
             if goes {
                 round.let_go(log);
             }
             !goes
         });
+    }
+
+    /// A rank gives its cursor back, or goes, when it was in this epoch: it has done its part in those before.
+    pub fn leaves(&mut self, peer: &Arc<Peer>, epoch: u64) {
+        for round in self.rounds.iter_mut().filter(|round| epoch > round.place.0) {
+            let own = round.came.iter().filter(|(_, one)| Arc::ptr_eq(one, peer));
+            round.done.extend(own.map(|(&rank, _)| rank));
+        }
+    }
+
+    /// Whether a feed must not end yet: some ranks have not come to read their part. If nobody is here any more, it is for
+    /// those whose others have read theirs.
+    pub fn keep_it_open(&self, log: &Log, is_alone: bool) -> bool {
+        let is_half_done = self.rounds.iter().any(|round| round.holder.is_some() && !round.done.is_empty());
+        (is_half_done || !is_alone) && self.is_waiting(log)
     }
 
     /// Whether samples are kept for ranks that have not come yet.

@@ -107,7 +107,7 @@ impl Producer<'_> {
         let patience = self.shared.options.stall_timeout;
         self.wait_until(|_, state| {
             let State { members, log, ranks, .. } = state;
-            Ok(members.are_done(log, epochs, patience) && (members.is_empty() || !ranks.is_waiting(log)))
+            Ok(members.are_done(log, epochs, patience) && !ranks.keep_it_open(log, members.is_empty()))
         })
     }
 
