@@ -78,6 +78,10 @@ def main() -> None:
 
 def _begin(name: str, lock: int, host: dict[str, Any]) -> tuple[Server, ServerCore]:
     """Make the loader, take the feed's name, and let go of the lock."""
+    with open(lock, "r+", closefd=False) as file:
+        record = _starting.read(file)
+        record.crashes += 1
+        _starting.write(file, record)
     try:
         loader = made_by(unpack(host.pop("make_loader")))
     except BaseException as error:
@@ -100,7 +104,8 @@ def _begin(name: str, lock: int, host: dict[str, Any]) -> tuple[Server, ServerCo
     threading.Thread(target=_end_with, args=(core,), daemon=True).start()
     with open(lock, "r+", closefd=False) as file:
         record = _starting.read(file)
-        _starting.write(file, Record(_starting.now(), 0, record.options, record.source))
+        record = Record(_starting.now(), options=record.options, source=record.source)
+        _starting.write(file, record)
     fcntl.flock(lock, fcntl.LOCK_UN)
     return server, core
 

@@ -34,8 +34,9 @@ from feedline._starting import Record, log_path
 
 _log = logging.getLogger("feedline")
 
-# A server that dies so often while it is being started will die again.
-_MOST_ATTEMPTS = 3
+# A server that dies so often while it makes its loader, or before, will die again.
+_MOST_CRASHES = 3
+_MOST_ATTEMPTS = 10
 # Making a loader of a large data set and its first batch may take minutes.
 _TIMEOUT_SECS = 300.0
 _SAY_SO_AFTER_SECS = 30.0
@@ -223,10 +224,12 @@ class Starter:
                 raise LoaderError(record.message)
             # What a server printed that died under us is worth keeping.
             goes_on = record.began > self._since
-            attempts = record.attempts + 1 if goes_on else 1
-            if attempts > _MOST_ATTEMPTS:
+            if not goes_on:
+                record = Record()
+            if record.crashes >= _MOST_CRASHES or record.attempts >= _MOST_ATTEMPTS:
+                times = max(record.crashes, record.attempts)
                 raise FeedlineError(
-                    f'the server of feed "{self._name}" died {record.attempts} times while it was '
+                    f'the server of feed "{self._name}" died {times} times while it was '
                     f"being started\n  what its server printed: {log_path(self._name)}"
                 )
             payload = self._payload()
@@ -237,7 +240,8 @@ class Starter:
                     self._name,
                     len(payload) // 1_000_000,
                 )
-            record = Record(_starting.now(), attempts, _text(self._options), self._source)
+            record.began, record.attempts = _starting.now(), record.attempts + 1
+            record.options, record.source = _text(self._options), self._source
             _starting.write(lock, record)
             self._start(lock.fileno(), payload, append=goes_on)
 

@@ -32,10 +32,14 @@ hosted: str | None = None
 
 @dataclass
 class Record:
-    """The last start: when, the how manieth in a row, of what, and how it failed."""
+    """The last start: when, the how manieth in a row, of what, and how it failed.
+
+    A crash is a start that died while it made the loader.
+    """
 
     began: float = 0.0
     attempts: int = 0
+    crashes: int = 0
     options: str = ""
     source: str = ""
     failed: float = 0.0
