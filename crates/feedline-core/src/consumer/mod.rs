@@ -252,7 +252,8 @@ impl Consumer {
             ));
         }
         self.wake();
-        if self.looked.elapsed() >= SLICE {
+        // While a join is out, its answer is for `join` to hear.
+        if !self.joining && self.looked.elapsed() >= SLICE {
             self.glance()?;
         }
         self.pressure.relieve(&self.head, &self.table);
