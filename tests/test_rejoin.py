@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
