@@ -17,7 +17,7 @@ use crate::consumer::Mode;
 use crate::consumer::view::{View, checked_layout};
 use crate::error::{Failure, FailureKind};
 use crate::schema::{ArrayKind, DType, Field, Schema, len_bytes};
-use crate::server::{ConsumerStats, ServerStats, strides};
+use crate::server::{ConsumerStats, Event, ServerStats, strides};
 use crate::structure::{Class, Key, Node, Structure};
 use crate::whole::{self, Encoded};
 use crate::wire::{Channel, Join, JoinAt, MAGIC, Rank, Reply, Request, RingInfo, Stuck, VERSION};
@@ -159,6 +159,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
                 Request::Join(Join { rank, ..Join::new(1, Some(96), JoinAt::EpochStart) }),
                 Request::Leave,
                 Request::Stats,
+                Request::Stop,
                 Request::Ping,
                 Request::Diagnose,
             ];
@@ -168,7 +169,13 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
             let mut messages: Vec<Reply> = infos().into_iter().map(Reply::Ring).collect();
             messages.extend(infos().into_iter().map(|ring| Reply::Welcome { ring }));
             let consumer = ConsumerStats { mode: "cow".into(), batch_size: Some(7), ..ConsumerStats::default() };
-            let stats = ServerStats { consumers: vec![consumer; 3], name: "train".into(), ..ServerStats::default() };
+            let event = Event { kind: "joined".into(), pid: Some(812), text: "epoch 3".into(), ..Event::default() };
+            let stats = ServerStats {
+                consumers: vec![consumer; 3],
+                events: vec![event; 2],
+                name: "train".into(),
+                ..ServerStats::default()
+            };
             messages.extend([
                 Reply::Joined { number: 1, epoch: 2, sample: Some(3), had: 4, start: 1 },
                 Reply::Gone { number: 1, epoch: 2, until: Some(9) },

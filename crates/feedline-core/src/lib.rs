@@ -9,6 +9,8 @@
 //! | [`consumer`] | a cursor on a feed |
 //! | [`wire`] | the messages between the two |
 //! | [`names`] | how a feed is found |
+//! | [`proc`] | what the kernel tells of processes |
+//! | [`visitor`] | asking a server how things stand, without reading from it |
 //!
 //! Memory, leases and wake-ups are `feedline-ring`'s.
 
@@ -21,16 +23,17 @@ mod error;
 pub mod fuzz;
 mod limits;
 pub mod names;
-mod proc;
+pub mod proc;
 pub mod schema;
 pub mod server;
 pub mod source;
 mod structure;
+pub mod visitor;
 mod whole;
 pub mod wire;
 
 pub use self::access::Allow;
 pub use self::bounded::MAX_ENTRIES;
 pub use self::error::{Error, Failure, FailureKind};
-pub use self::limits::parse_size;
+pub use self::limits::{parse_size, size_text};
 pub use self::structure::{Class, Key, Node, Structure};

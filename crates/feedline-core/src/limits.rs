@@ -24,7 +24,7 @@ pub fn parse_size(text: &str) -> Option<u64> {
 }
 
 /// A size as a person reads it.
-pub(crate) fn size_text(bytes: u64) -> String {
+pub fn size_text(bytes: u64) -> String {
     match bytes {
         0..1_000 => format!("{bytes} bytes"),
         1_000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),

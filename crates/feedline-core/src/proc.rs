@@ -1,4 +1,4 @@
-//! What the kernel tells of a process or a thread that doesn't move: its state, where it sleeps, what it has computed.
+//! What the kernel tells of a process or a thread: its state, where it sleeps, what it has computed, what it was started as.
 
 use std::fs;
 
@@ -22,9 +22,9 @@ pub(crate) fn state_text(pid: u32) -> Option<String> {
     Stat::read(&format!("/proc/{pid}")).map(|stat| format!("it is {} (state {})", state_words(stat.state), stat.state))
 }
 
-/// This process's children, whichever thread started them.
-pub(crate) fn children() -> Vec<u32> {
-    let Ok(tasks) = fs::read_dir("/proc/self/task") else { return Vec::new() };
+/// A process's children, whichever thread started them.
+pub fn children(pid: u32) -> Vec<u32> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let lists = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
     let mut children: Vec<u32> =
         lists.flat_map(|list| list.split_whitespace().flat_map(str::parse).collect::<Vec<_>>()).collect();
@@ -33,7 +33,7 @@ pub(crate) fn children() -> Vec<u32> {
 }
 
 fn text(folder: &str) -> Option<String> {
-    let Stat { name, state, cpu_secs } = Stat::read(folder)?;
+    let Stat { name, state, cpu_secs, .. } = Stat::read(folder)?;
     let wchan = fs::read_to_string(format!("{folder}/wchan")).unwrap_or_default();
     // "0" says that it doesn't sleep, or that we may not know.
     let place = if matches!(wchan.as_str(), "" | "0") { String::new() } else { format!(" ({wchan})") };
@@ -52,13 +52,41 @@ fn state_words(state: char) -> &'static str {
     }
 }
 
-struct Stat {
-    name: String,
-    state: char,
-    cpu_secs: f64,
+/// The command line of a process, its arguments parted by blanks.
+pub fn command(pid: u32) -> Option<String> {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let arguments = bytes.split(|&byte| byte == 0).filter(|argument| !argument.is_empty());
+    let text = arguments.map(String::from_utf8_lossy).collect::<Vec<_>>().join(" ");
+    // Whatever an argument holds, it goes to a terminal.
+    Some(text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect())
+}
+
+/// The memory of a process that is in RAM.
+pub fn resident_bytes(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+/// What `/proc/PID/stat` tells.
+#[derive(Clone, Debug)]
+pub struct Stat {
+    /// The program's name, cut to 15 bytes by the kernel.
+    pub name: String,
+    /// 'R', 'S', 'D', 'T', ...
+    pub state: char,
+    /// What it has computed.
+    pub cpu_secs: f64,
+    /// Page faults that had to wait for a disk.
+    pub major_faults: u64,
 }
 
 impl Stat {
+    /// Of a process; `None` if it is gone.
+    pub fn of(pid: u32) -> Option<Self> {
+        Self::read(&format!("/proc/{pid}"))
+    }
+
     fn read(folder: &str) -> Option<Self> {
         Self::parse(&fs::read_to_string(format!("{folder}/stat")).ok()?)
     }
@@ -70,7 +98,7 @@ impl Stat {
         let fields: Vec<&str> = rest.split_whitespace().collect();
         let ticks = |index: usize| fields.get(index)?.parse::<u64>().ok();
         let cpu_secs = (ticks(11)? + ticks(12)?) as f64 / rustix::param::clock_ticks_per_second() as f64;
-        Some(Self { name, state: fields.first()?.chars().next()?, cpu_secs })
+        Some(Self { name, state: fields.first()?.chars().next()?, cpu_secs, major_faults: ticks(9)? })
     }
 }
 

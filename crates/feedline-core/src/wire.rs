@@ -23,7 +23,7 @@ use crate::schema::Schema;
 use crate::server::ServerStats;
 
 /// Changes with every change of the messages or of the shared pages.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// "feed", so that a stray client is told apart from an old one.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"feed");
@@ -54,6 +54,8 @@ pub enum Request {
     Leave,
     /// Wants to know how things stand.
     Stats,
+    /// Wants the feed to end. From its own user only.
+    Stop,
     /// Wants to know whether anybody is there.
     Ping,
     /// Wants to know where the loader hangs; answered if it does.

@@ -5,6 +5,7 @@
 //! buffer protocol, `hang` the one that calls a loader.
 
 mod ask;
+mod cli;
 mod errors;
 mod feed;
 mod flatten;
@@ -22,6 +23,8 @@ mod _core {
     use super::{Bound, PyModule, PyResult};
     use pyo3::types::PyModuleMethods;
 
+    #[pymodule_export]
+    use super::cli::cli;
     #[pymodule_export]
     use super::feed::{Batches, FeedCore};
     #[pymodule_export]

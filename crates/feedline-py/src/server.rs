@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use feedline_core::batch::Batch;
-use feedline_core::server::{History, Lag, Options, Policy, RingSize, Server, ServerStats};
+use feedline_core::server::{History, Lag, Options, Policy, RingSize, Server};
 use feedline_core::source::{Length, Mark, Source};
 use feedline_core::{Allow, Failure, FailureKind, names};
-use pyo3::exceptions::PyException;
+use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyIterator, PyList};
+use pyo3::types::PyIterator;
 
 use crate::ask::ask_for_stack;
 use crate::errors::{check_signals, failed, invalid, take_interrupt, to_python, traceback};
@@ -186,9 +186,11 @@ impl ServerCore {
         py.detach(|| self.server.stop(why));
     }
 
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = py.detach(|| self.server.stats());
-        to_dict(py, &stats)
+    /// By way of JSON: the keys are the names of `ServerStats`, as wherever it is shown.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let stats = py.detach(|| serde_json::to_string(&self.server.stats()));
+        let text = stats.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+        py.import("json")?.call_method1("loads", (text,))
     }
 }
 
@@ -197,43 +199,6 @@ impl Drop for ServerCore {
         // Python drops us with the GIL in hand, which the control thread may need for a last log line.
         let _ = Python::try_attach(|py| py.detach(|| self.server.stop("the server was closed")));
     }
-}
-
-fn to_dict<'py>(py: Python<'py>, stats: &ServerStats) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("name", &stats.name)?;
-    dict.set_item("pid", stats.pid)?;
-    dict.set_item("state", &stats.state)?;
-    dict.set_item("epoch", stats.epoch)?;
-    dict.set_item("samples", stats.samples)?;
-    dict.set_item("batches", stats.batches)?;
-    dict.set_item("bytes", stats.bytes)?;
-    dict.set_item("ring_bytes", stats.ring_bytes)?;
-    dict.set_item("ring_samples", stats.ring_samples)?;
-    dict.set_item("history_bytes", stats.history_bytes)?;
-    dict.set_item("history_samples", stats.history_samples)?;
-    dict.set_item("oldest", stats.oldest)?;
-    dict.set_item("generation", stats.generation)?;
-    dict.set_item("samples_per_epoch", stats.samples_per_epoch)?;
-    dict.set_item("wait_secs", stats.wait_secs)?;
-    let consumers = PyList::empty(py);
-    for consumer in &stats.consumers {
-        let entry = PyDict::new(py);
-        entry.set_item("pid", consumer.pid)?;
-        entry.set_item("joined", consumer.joined)?;
-        entry.set_item("batch_size", consumer.batch_size)?;
-        entry.set_item("epoch", consumer.epoch)?;
-        entry.set_item("cursor", consumer.cursor)?;
-        entry.set_item("lag_samples", consumer.lag_samples)?;
-        entry.set_item("mode", &consumer.mode)?;
-        entry.set_item("leases", consumer.leases)?;
-        entry.set_item("batches", consumer.batches)?;
-        entry.set_item("skipped", consumer.skipped)?;
-        entry.set_item("waited_secs", consumer.waited_secs)?;
-        consumers.append(entry)?;
-    }
-    dict.set_item("consumers", consumers)?;
-    Ok(dict)
 }
 
 /// A Python iterable. Each call takes the GIL; the copy that follows doesn't have it.

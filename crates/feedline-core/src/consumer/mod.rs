@@ -34,6 +34,7 @@ use feedline_ring::{HeadReader, LeaseTable, fault};
 
 pub use self::config::{Config, Mode, WhenMissing};
 use self::link::Link;
+pub(crate) use self::link::connect_to;
 use self::look::Look;
 use self::patience::Patience;
 use self::pressure::Pressure;

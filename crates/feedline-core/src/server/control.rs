@@ -21,8 +21,9 @@ use super::members::Member;
 use super::ranks::TooLate;
 use super::watchdog::Watchdog;
 use super::{Phase, Shared, Since, State, shape, stats};
+use crate::access::is_own;
 use crate::consumer::own_step;
-use crate::error::Error;
+use crate::error::{Error, Failure, FailureKind};
 use crate::limits::size_text;
 use crate::names::HeldName;
 use crate::schema::Schema;
@@ -195,10 +196,14 @@ impl Control {
         let link = self.links.remove(&id);
         let mut state = self.shared.lock();
         state.refresh();
-        let State { log, members, ranks, .. } = &mut *state;
+        let State { log, members, ranks, events, .. } = &mut *state;
         if let Some(link) = link {
             if let Some((epoch, _)) = log.cursor(id) {
                 ranks.leaves(&link.peer, epoch);
+                let is_dead = link.peer.is_dead();
+                let (kind, text) =
+                    if is_dead { ("died", "its process ended in mid-feed") } else { ("left", "it left") };
+                events.note(kind, Some(link.peer.pid), text);
             }
             ranks.disconnected(log, &link.peer);
         }
@@ -245,6 +250,13 @@ impl Control {
                     }
                     let stats = stats(&self.shared);
                     link.channel.send(&Reply::Stats(Box::new(stats)), vec![])?;
+                }
+                Request::Stop => {
+                    if link.stage == Stage::New || !is_own(&link.peer) {
+                        return Err(WireError::Malformed("it may not stop the feed"));
+                    }
+                    let message = format!("pid {} told its server to stop", link.peer.pid);
+                    self.shared.break_off(Failure { kind: FailureKind::Stopped, message });
                 }
                 Request::Ping | Request::Diagnose if !link.is_consumer() => {
                     return Err(WireError::Malformed("a consumer's question"));
@@ -309,9 +321,10 @@ impl Control {
     fn leave(&mut self, id: u64) {
         let mut state = self.shared.lock();
         state.refresh();
-        let State { log, ranks, .. } = &mut *state;
+        let State { log, ranks, events, .. } = &mut *state;
         if let (Some((epoch, _)), Some(link)) = (log.cursor(id), self.links.get(&id)) {
             ranks.leaves(&link.peer, epoch);
+            events.note("left", Some(link.peer.pid), "it left");
         }
         log.leave(id);
         fault::point("server:leave_registered");
@@ -368,7 +381,7 @@ impl Control {
     /// Answers joins once enough consumers have asked.
     fn answer_the_gate(&mut self) {
         let mut state = self.shared.lock();
-        let State { log, members, ring, .. } = &mut *state;
+        let State { log, members, ring, events, .. } = &mut *state;
         let Some(ring) = ring else { return };
         if !members.gate_open {
             members.gate_open = members.joined() >= self.shared.options.wait_for as usize;
@@ -387,6 +400,8 @@ impl Control {
             if let Some(link) = self.links.get_mut(&id)
                 && link.bring(ring).is_ok()
             {
+                let batch_size = member.batch_size.map_or_else(String::new, |size| format!(", batch size {size}"));
+                events.note("joined", Some(member.pid), &format!("epoch {}{batch_size}", place.epoch));
                 let _ = link.channel.send(&Reply::joined(member.join_number, place), vec![]);
                 fault::point("server:join_answered");
             }
@@ -406,7 +421,7 @@ impl Control {
         };
         if let Some(limit) = limit.filter(|&limit| since.is_over(limit)) {
             let message = format!("nobody was attached for {:.0} s", limit.as_secs_f64());
-            self.shared.break_off(crate::Failure { kind: crate::FailureKind::Stopped, message });
+            self.shared.break_off(Failure { kind: FailureKind::Stopped, message });
         }
     }
 
@@ -479,6 +494,7 @@ fn welcome(shared: &Shared, id: u64, link: &mut Link, ring: &shape::PublishedRin
         page,
         bell: Arc::new(bell),
         pid: link.peer.pid,
+        uid: link.peer.uid,
         batch_size: None,
         rank: None,
         joined: false,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use feedline_ring::log::{Log, Place};
 use feedline_ring::signal::CursorWords;
@@ -25,6 +26,7 @@ pub(super) struct Member {
     pub page: CursorHandle,
     pub bell: Arc<Doorbell>,
     pub pid: u32,
+    pub uid: u32,
     pub batch_size: Option<u64>,
     /// If it shares the feed with others.
     pub rank: Option<Rank>,
@@ -165,7 +167,7 @@ impl Members {
 
     /// Whether everybody who is here has read `epochs` epochs, or has not moved for long enough. If nobody is here,
     /// whether somebody had; a job that crashed finds its feed again for as long as patience lasts.
-    pub fn are_done(&mut self, log: &Log, epochs: u64, patience: std::time::Duration) -> bool {
+    pub fn are_done(&mut self, log: &Log, epochs: u64, patience: Duration) -> bool {
         // Who has had everything may never ask for more.
         let is_all = |released: Option<u64>| !log.policy().replay && released == Some(log.head());
         if self.map.is_empty() {
@@ -187,25 +189,33 @@ impl Members {
         all
     }
 
-    pub fn stats(&self, log: &Log) -> Vec<ConsumerStats> {
+    /// Of all; `age` tells how long a sample has been there.
+    pub fn stats(&self, log: &Log, age: impl Fn(u64) -> Duration) -> Vec<ConsumerStats> {
         self.map
             .iter()
             .map(|(&id, member)| {
                 let page = &member.page;
                 let cursor = page.cursor.load(Ordering::Relaxed);
                 let mode = page.mode.load(Ordering::Relaxed) as usize;
+                let lag_samples = if member.joined { log.head().saturating_sub(cursor) } else { 0 };
                 ConsumerStats {
+                    id,
                     pid: member.pid,
+                    uid: member.uid,
                     joined: member.joined,
                     batch_size: member.batch_size,
+                    rank: member.rank.map(|Rank { rank, world, .. }| (rank, world)),
                     epoch: log.cursor(id).map_or(0, |(epoch, _)| epoch),
                     cursor,
-                    lag_samples: if member.joined { log.head().saturating_sub(cursor) } else { 0 },
+                    lag_samples,
+                    lag_secs: if lag_samples > 0 { age(cursor).as_secs_f64() } else { 0.0 },
                     mode: MODES.get(mode).copied().unwrap_or("unknown").to_owned(),
                     leases: page.leases.load(Ordering::Relaxed),
                     batches: page.batches.load(Ordering::Relaxed),
                     skipped: page.skipped.load(Ordering::Relaxed),
                     waited_secs: page.waited_nanos.load(Ordering::Relaxed) as f64 / 1e9,
+                    waiting: member.joined && page.is_waiting(),
+                    resting: member.joined && page.is_resting(),
                 }
             })
             .collect()

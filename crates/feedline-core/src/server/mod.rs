@@ -8,17 +8,21 @@
 //!
 //! `producer` appends, `room` waits and cuts off, `replace` makes rings; `control` talks to consumers, `door` lets them in,
 //! `watchdog` notices a source that hangs; `members` is what both threads know of consumers, `returning` of those who had
-//! another server before, `ranks` of those who belong together.
+//! another server before, `ranks` of those who belong together. `stats` looks at all of it, with `meter`'s clocks and the
+//! last `events`.
 
 mod control;
 mod door;
+mod events;
 mod members;
+mod meter;
 mod producer;
 mod ranks;
 mod replace;
 mod returning;
 mod room;
 mod shape;
+mod stats;
 mod watchdog;
 
 use std::path::PathBuf;
@@ -31,21 +35,25 @@ use feedline_ring::log::Log;
 pub use feedline_ring::log::{Lag, Policy};
 use feedline_ring::signal::UNKNOWN;
 use feedline_ring::{Doorbell, HeadWriter};
-use serde::{Deserialize, Serialize};
 
+use self::events::Events;
 use self::members::Members;
+use self::meter::{Doing, Meter, Stamps};
 use self::ranks::Ranks;
 use self::returning::Returning;
 use self::shape::PublishedRing;
+use self::stats::stats;
 use self::watchdog::Watch;
 use crate::access::Allow;
 use crate::error::{Error, Failure, FailureKind};
 use crate::names::HeldName;
 use crate::source::{Mark, Source};
 
+pub use self::events::Event;
 pub(crate) use self::members::mode_number;
 pub use self::shape::{History, RingSize};
 pub(crate) use self::shape::{layout, strides};
+pub use self::stats::{ConsumerStats, ServerStats};
 pub use self::watchdog::Ask;
 
 /// What a head page's state word means.
@@ -116,70 +124,6 @@ impl Default for Options {
     }
 }
 
-/// How things stand.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ServerStats {
-    /// The feed.
-    pub name: String,
-    /// The process.
-    pub pid: u32,
-    /// "starting", "running", "ended", "failed" or "stopped".
-    pub state: String,
-    /// The epoch that is being written.
-    pub epoch: u64,
-    /// Samples published, in all.
-    pub samples: u64,
-    /// Batches taken from the source, in all.
-    pub batches: u64,
-    /// Bytes copied into the ring, in all.
-    pub bytes: u64,
-    /// The ring's memory.
-    pub ring_bytes: u64,
-    /// How many samples fit into it.
-    pub ring_samples: u64,
-    /// The memory, or disk space, of the history behind it.
-    pub history_bytes: u64,
-    /// How many samples fit into that.
-    pub history_samples: u64,
-    /// The oldest sample that is still there.
-    pub oldest: u64,
-    /// Counts the rings of this feed.
-    pub generation: u32,
-    /// An epoch's length, once known.
-    pub samples_per_epoch: Option<u64>,
-    /// Time that the source waited for room.
-    pub wait_secs: f64,
-    /// Who is attached.
-    pub consumers: Vec<ConsumerStats>,
-}
-
-/// How things stand with one consumer.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ConsumerStats {
-    /// The process.
-    pub pid: u32,
-    /// Whether it has a cursor.
-    pub joined: bool,
-    /// What it asked for; `None` is the source's own batches.
-    pub batch_size: Option<u64>,
-    /// Its epoch.
-    pub epoch: u64,
-    /// One past the newest sample that it took.
-    pub cursor: u64,
-    /// How far it is behind the newest.
-    pub lag_samples: u64,
-    /// "cow", "copy" or "readonly".
-    pub mode: String,
-    /// Live leases.
-    pub leases: u32,
-    /// Batches taken.
-    pub batches: u64,
-    /// Samples that were overwritten before it took them.
-    pub skipped: u64,
-    /// Time that it waited for data.
-    pub waited_secs: f64,
-}
-
 /// Where a server is in its life.
 #[derive(Clone, Debug, PartialEq)]
 enum Phase {
@@ -210,7 +154,10 @@ struct State {
     grow_to: u64,
     batches: u64,
     bytes: u64,
-    waited: Duration,
+    /// When samples were published.
+    stamps: Stamps,
+    /// What happened lately.
+    events: Events,
 }
 
 impl State {
@@ -245,6 +192,8 @@ struct Shared {
     producer_bell: Doorbell,
     /// Whether the source is being asked for something, and how to find out where it hangs.
     watch: Watch,
+    /// Where the producer's time goes.
+    meter: Meter,
     state: Mutex<State>,
 }
 
@@ -272,7 +221,11 @@ impl Shared {
         if matches!(state.phase, Phase::Ended | Phase::Broken(_)) {
             return;
         }
-        let word = if failure.kind == FailureKind::Stopped { state::STOPPED } else { state::FAILED };
+        let (word, kind) = match failure.kind {
+            FailureKind::Stopped => (state::STOPPED, "stopped"),
+            _ => (state::FAILED, "failed"),
+        };
+        state.events.note(kind, None, &failure.message);
         state.phase = Phase::Broken(failure);
         self.head.set_state(word);
         self.announce(&state);
@@ -315,6 +268,7 @@ impl Server {
             control_bell: Doorbell::new()?,
             producer_bell: Doorbell::new()?,
             watch: Watch::default(),
+            meter: Meter::new(),
             state: Mutex::new(State {
                 phase: Phase::Starting,
                 log,
@@ -327,7 +281,8 @@ impl Server {
                 grow_to: 0,
                 batches: 0,
                 bytes: 0,
-                waited: Duration::ZERO,
+                stamps: Stamps::default(),
+                events: Events::default(),
             }),
         });
         let control = control::start(Arc::clone(&shared), held)?;
@@ -342,6 +297,7 @@ impl Server {
         let guard = BreakOff(&self.shared);
         self.shared.watch.begin();
         let outcome = producer::run(&self.shared, source, poll);
+        self.shared.meter.turn(Doing::Nothing);
         std::mem::forget(guard);
         match &outcome {
             Ok(()) => {
@@ -420,38 +376,6 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop("the server was closed");
-    }
-}
-
-fn stats(shared: &Shared) -> ServerStats {
-    let mut state = shared.lock();
-    state.refresh();
-    let ring = state.ring.as_deref();
-    let samples_per_epoch = shared.head.length().samples;
-    ServerStats {
-        name: shared.name.clone(),
-        pid: std::process::id(),
-        state: match &state.phase {
-            Phase::Starting => "starting",
-            Phase::Running | Phase::Draining => "running",
-            Phase::Ended => "ended",
-            Phase::Broken(failure) if failure.kind == FailureKind::Stopped => "stopped",
-            Phase::Broken(_) => "failed",
-        }
-        .into(),
-        epoch: state.log.epoch(),
-        samples: state.log.head(),
-        batches: state.batches,
-        bytes: state.bytes,
-        ring_bytes: ring.map_or(0, |ring| ring.len_bytes - ring.history_bytes()),
-        ring_samples: state.log.size().window,
-        history_bytes: ring.map_or(0, PublishedRing::history_bytes),
-        history_samples: state.log.size().capacity - state.log.size().window,
-        oldest: state.log.oldest(),
-        generation: ring.map_or(0, |ring| ring.info.generation),
-        samples_per_epoch: (samples_per_epoch != UNKNOWN).then_some(samples_per_epoch),
-        wait_secs: state.waited.as_secs_f64(),
-        consumers: state.members.stats(&state.log),
     }
 }
 

@@ -111,7 +111,7 @@ impl Producer<'_> {
                 }
             }
             {
-                let _inside = self.shared.watch.enter();
+                let _inside = self.shared.watch.enter(&self.shared.meter);
                 source.begin(epoch)?;
             }
             if source.keeps_state() {
@@ -174,6 +174,7 @@ impl Producer<'_> {
             self.shared.head.end_epoch(before, first);
         }
         state.log.begin_epoch(had);
+        state.events.note("epoch", None, &format!("epoch {epoch} began"));
         self.shared.head.publish(state.log.head());
         self.shared.announce(&state);
         (epoch, wanted)
@@ -219,7 +220,7 @@ impl Producer<'_> {
         };
         let mark = |(epoch, index)| Mark { epoch, index };
         if let Some(head) = head {
-            let _inside = self.shared.watch.enter();
+            let _inside = self.shared.watch.enter(&self.shared.meter);
             source.mark(mark(head), mark(oldest.unwrap_or(head)), needed.map(mark))?;
         }
         Ok(())
@@ -229,7 +230,7 @@ impl Producer<'_> {
         halted(&mut self.shared.lock())?;
         self.grow_for_consumers()?;
         fault::point("server:before_next");
-        let inside = self.shared.watch.enter();
+        let inside = self.shared.watch.enter(&self.shared.meter);
         let Some(batch) = source.next()? else { return Ok(None) };
         drop(inside);
         fault::point("server:after_next");
@@ -298,6 +299,9 @@ impl Producer<'_> {
     fn publish(&self, bytes: u64) {
         let mut state = self.shared.lock();
         state.log.publish();
+        let (head, oldest) = (state.log.head(), state.log.oldest());
+        state.stamps.forget_before(oldest);
+        state.stamps.note(head, self.shared.meter.last_turn());
         state.batches += 1;
         state.bytes += bytes;
         self.shared.head.publish(state.log.head());

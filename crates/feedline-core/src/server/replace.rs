@@ -15,6 +15,7 @@ use super::shape::{History, PublishedRing, allocate, first_ring, ring_info, stri
 use super::{Options, Phase, State};
 use crate::batch::Batch;
 use crate::error::Error;
+use crate::limits::size_text;
 use crate::schema::Schema;
 use crate::source::Length;
 use crate::whole::Encoded;
@@ -123,6 +124,7 @@ impl Producer<'_> {
         {
             let mut state = self.shared.lock();
             if self.ring.is_some() {
+                state.events.note("ring", None, &format!("another ring, of {}", size_text(len_bytes)));
                 state.log.grow(info.size());
             } else {
                 state.log.shape(info.size());

@@ -10,6 +10,7 @@ use feedline_ring::log::{Lag, Size};
 use feedline_ring::signal::UNKNOWN;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::meter::Doing;
 use super::producer::{Halt, Producer, halted};
 use super::{Phase, State};
 use crate::wire::Reply;
@@ -38,12 +39,9 @@ impl Producer<'_> {
                 return Ok(start);
             }
         }
-        let began = Instant::now();
         let claimed = self.claim_slowly(samples, bytes);
         self.shared.head.want_nothing();
-        let mut state = self.shared.lock();
-        state.waited += began.elapsed();
-        self.forget(&state);
+        self.forget(&self.shared.lock());
         claimed
     }
 
@@ -209,6 +207,9 @@ impl Producer<'_> {
                 }
                 let State { members, log, .. } = state;
                 members.cut_off(id, log, Reply::Detached { stalled_secs: secs });
+                let text =
+                    if rests { "it has not asked for its next epoch" } else { "it stood still and held up the others" };
+                state.events.note("detached", Some(pid), text);
                 gone.push((pid, rests));
             }
         };
@@ -232,7 +233,9 @@ impl Producer<'_> {
     fn sleep(&mut self, bells: &[Arc<Doorbell>]) -> Result<(), Halt> {
         let mut fds = vec![PollFd::new(&self.shared.producer_bell, PollFlags::IN)];
         fds.extend(bells.iter().map(|bell| PollFd::new(&**bell, PollFlags::IN)));
+        let before = self.shared.meter.turn(Doing::Waiting);
         let _ = poll(&mut fds, Some(&SLICE));
+        self.shared.meter.turn(before);
         self.shared.producer_bell.clear();
         bells.iter().for_each(|bell| bell.clear());
         (self.poll)().map_err(Halt::from)

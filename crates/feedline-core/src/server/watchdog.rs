@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::Shared;
+use super::meter::{Doing, Meter};
 use crate::error::{Failure, FailureKind};
 use crate::limits::secs_text;
 use crate::proc;
@@ -53,17 +54,22 @@ impl Watch {
     }
 
     /// The source has the say until this is dropped.
-    pub fn enter(&self) -> Inside<'_> {
+    pub fn enter<'a>(&'a self, meter: &'a Meter) -> Inside<'a> {
+        meter.turn(Doing::Loading);
         self.calls.fetch_add(1, Ordering::Relaxed);
-        Inside(self)
+        Inside { watch: self, meter }
     }
 }
 
-pub(super) struct Inside<'a>(&'a Watch);
+pub(super) struct Inside<'a> {
+    watch: &'a Watch,
+    meter: &'a Meter,
+}
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        self.0.calls.fetch_add(1, Ordering::Relaxed);
+        self.watch.calls.fetch_add(1, Ordering::Relaxed);
+        self.meter.turn(Doing::Copying);
     }
 }
 
@@ -145,6 +151,7 @@ impl Watchdog {
         if warns {
             let (secs, place) = (secs_text(secs), &stuck.place);
             tracing::warn!("feed {name:?}: its loader has not yielded a batch for {secs} s (pid {pid})\n{place}");
+            shared.lock().events.note("stuck", None, &format!("the loader has not yielded a batch for {secs} s"));
             self.warn_at = Some(self.inside * 2);
             self.warning = Some(stuck);
             self.told.clear();
@@ -240,7 +247,7 @@ impl Asking {
 
 /// The server's child processes: a loader's workers are among them.
 fn children_text() -> String {
-    let children = proc::children();
+    let children = proc::children(std::process::id());
     let mut text = String::new();
     for &pid in children.iter().take(MAX_CHILDREN) {
         if let Some(process) = proc::process_text(pid) {

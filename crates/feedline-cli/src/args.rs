@@ -1,0 +1,370 @@
+//! What can be typed: every command, its options, and its help.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::Serialize;
+
+/// One loader, many trainers: share a data loader between all training jobs on this machine.
+#[derive(Debug, Parser)]
+#[command(
+    name = "feedline",
+    version,
+    arg_required_else_help = true,
+    subcommand_required = true,
+    disable_help_subcommand = true,
+    after_help = "Examples:
+  feedline demo                                              what sharing brings, on this machine
+  feedline serve data.py:make_loader --name images           one loader ...
+  feedline run -n 4 -- python train.py --seed {i}            ... for four jobs
+  feedline top                                               who waits for whom
+
+`feedline COMMAND --help` has more. Feeds are found by name in $FEEDLINE_DIR, else in $XDG_RUNTIME_DIR/feedline, else in /tmp/feedline-UID."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Four training jobs with a loader each, then on one feed: both, and the ratio
+    Demo(Demo),
+    /// Serve a loader from a file or a module until Ctrl-C
+    Serve(Box<Serve>),
+    /// Start N jobs together, and end them together
+    Run(Run),
+    /// List the feeds of this user
+    Ls(Ls),
+    /// Show live who is attached, who waits for whom, and what to change
+    Top(Top),
+    /// End feeds; their consumers are told
+    Stop(Stop),
+    /// Check what this machine offers, with a real round trip
+    Doctor(Doctor),
+    /// Measure what sharing would bring to your own loader
+    Bench(Bench),
+    /// Show all feeds in a browser
+    Dashboard(Dashboard),
+    /// Give numbers to Prometheus, or to a file
+    Metrics(Metrics),
+    /// Print a completion script for a shell
+    Completions(Completions),
+}
+
+/// `feedline demo`.
+#[derive(Debug, Args, Serialize)]
+#[command(after_help = "Example:
+  feedline demo --jobs 3 --seconds 5")]
+pub struct Demo {
+    /// Training jobs at once
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    pub jobs: u32,
+    /// Measured time of each half
+    #[arg(long, default_value_t = 15.0, value_parser = positive)]
+    pub seconds: f64,
+    /// JPEGs to make
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
+    pub images: u32,
+    /// CPU cores to run it all on
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    pub cores: u32,
+}
+
+/// What makes a loader.
+#[derive(Debug, Args, Serialize)]
+pub struct Maker {
+    /// FILE.py:FUNCTION or package.module:FUNCTION; the function is called once and gives the loader
+    #[arg(value_name = "FILE.py:make_loader")]
+    pub loader: String,
+    /// An argument for the function; a Python literal, or else a string. May be given again
+    #[arg(long = "arg", value_name = "KEY=VALUE")]
+    pub args: Vec<String>,
+}
+
+/// `feedline serve`.
+#[derive(Debug, Args, Serialize)]
+#[command(after_help = "Examples:
+  feedline serve data.py:make_loader --name images
+  feedline serve data.py:make_loader --name images --arg split=train --arg workers=8 --epochs 90
+  feedline serve my.package.data:make_loader --name val --replay
+  feedline serve data.py:make_loader --name images --history 2GB --lag history --wait-for 4
+
+Jobs read it with feedline.attach(\"images\", batch_size=96).")]
+pub struct Serve {
+    /// What makes the loader.
+    #[command(flatten)]
+    pub maker: Maker,
+    /// The feed's name, by which jobs find it
+    #[arg(long)]
+    pub name: String,
+    /// How many epochs; without end if not given
+    #[arg(long)]
+    pub epochs: Option<u64>,
+    /// The epoch's length in samples, where the loader can't tell it
+    #[arg(long)]
+    pub samples: Option<u64>,
+    /// Hand out the first sample when so many consumers have asked
+    #[arg(long, value_name = "N")]
+    pub wait_for: Option<u64>,
+    /// The ring's size: "512MB", or a number of samples
+    #[arg(long, value_name = "SIZE")]
+    pub ring: Option<String>,
+    /// What is kept for late and slow jobs: a share of the epoch (0.5) or a size ("2GB")
+    #[arg(long, value_name = "SHARE|SIZE")]
+    pub history: Option<String>,
+    /// A folder for it, where memory isn't enough
+    #[arg(long, value_name = "DIR")]
+    pub history_dir: Option<PathBuf>,
+    /// Load one epoch, and serve it again and again
+    #[arg(long)]
+    pub replay: bool,
+    /// Who waits for whom
+    #[arg(long)]
+    pub lag: Option<Lag>,
+    /// A file that lets the next server go on in mid-epoch
+    #[arg(long, value_name = "FILE")]
+    pub state_file: Option<PathBuf>,
+    /// How long a job that stands still may hold up the others
+    #[arg(long, value_name = "SECS", value_parser = not_negative)]
+    pub stall_timeout_secs: Option<f64>,
+    /// End this long after the last consumer left
+    #[arg(long, value_name = "SECS", value_parser = not_negative)]
+    pub linger_secs: Option<f64>,
+    /// Warn when the loader has not yielded for so long
+    #[arg(long, value_name = "SECS", value_parser = positive)]
+    pub loader_warn_secs: Option<f64>,
+    /// Give up when the loader has not yielded for so long
+    #[arg(long, value_name = "SECS", value_parser = positive)]
+    pub loader_timeout_secs: Option<f64>,
+    /// Let Python objects through, pickled
+    #[arg(long)]
+    pub allow_pickle: bool,
+    /// Hand batches on as they are, never cut
+    #[arg(long)]
+    pub whole_batches: bool,
+    /// Let in another user, by name or uid, or a group, as @NAME. May be given again
+    #[arg(long, value_name = "WHO")]
+    pub allow: Vec<String>,
+    /// Answer Prometheus on this port of 127.0.0.1
+    #[arg(long, value_name = "PORT")]
+    pub metrics_port: Option<u16>,
+    /// Append a line of JSON to this file every few seconds
+    #[arg(long, value_name = "FILE")]
+    pub metrics_file: Option<PathBuf>,
+}
+
+/// Who waits for whom.
+#[derive(Clone, Copy, Debug, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Lag {
+    /// The fastest for the slowest, once the ring is full
+    Block,
+    /// The fastest for the slowest, once the history is full
+    History,
+    /// Nobody: slow jobs lose samples
+    Skip,
+}
+
+/// `feedline run`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  feedline run -n 4 -- python train.py --seed {i}
+  feedline run -n 4 --output logs -- python train.py --seed {i}
+  feedline run -n 4 --serve data.py:make_loader --name images -- python train.py --feed {name} --seed {i}
+
+{i} becomes 0, 1, 2, ...; {n} how many there are; {name} the feed's name. Jobs see the same as FEEDLINE_JOB, FEEDLINE_JOBS and FEEDLINE_NAME.
+When one job fails, the others are ended; the exit code is the worst one.")]
+pub struct Run {
+    /// How many jobs
+    #[arg(short = 'n', long = "jobs", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub jobs: u32,
+    /// The feed's name, for {name} and FEEDLINE_NAME
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Serve this loader beside the jobs, under --name, until they are done
+    #[arg(long, value_name = "FILE.py:make_loader", requires = "name")]
+    pub serve: Option<String>,
+    /// Write each job's output to DIR/job-0.log, ... instead of prefixing it
+    #[arg(long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Let the others go on when a job fails
+    #[arg(long)]
+    pub keep_going: bool,
+    /// How long jobs have to end after a signal, before they are killed
+    #[arg(long, value_name = "SECS", default_value_t = 10.0, value_parser = not_negative)]
+    pub grace_secs: f64,
+    /// The job's command line
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// `feedline ls`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  feedline ls
+  feedline ls --json")]
+pub struct Ls {
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `feedline top`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  feedline top                     live; q quits
+  feedline top --once              one look, as text
+  feedline top images --json       one look at one feed, as JSON")]
+pub struct Top {
+    /// Only these feeds
+    pub names: Vec<String>,
+    /// Look once, and print
+    #[arg(long)]
+    pub once: bool,
+    /// Look once, and print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Time between two looks
+    #[arg(long, value_name = "SECS", default_value_t = 1.0, value_parser = positive)]
+    pub interval_secs: f64,
+}
+
+/// `feedline stop`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  feedline stop images
+  feedline stop --all")]
+pub struct Stop {
+    /// Which feeds
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    pub names: Vec<String>,
+    /// All feeds of this user
+    #[arg(long)]
+    pub all: bool,
+    /// How long to wait for each
+    #[arg(long, value_name = "SECS", default_value_t = 10.0, value_parser = positive)]
+    pub timeout_secs: f64,
+}
+
+/// `feedline doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  feedline doctor
+  feedline doctor --json")]
+pub struct Doctor {
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `feedline bench`.
+#[derive(Debug, Args, Serialize)]
+#[command(after_help = "Examples:
+  feedline bench data.py:make_loader --jobs 4
+  feedline bench data.py:make_loader --jobs 8 --seconds 30 --price-per-hour 3.06 --json")]
+pub struct Bench {
+    /// What makes the loader.
+    #[command(flatten)]
+    pub maker: Maker,
+    /// How many training jobs would share it
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub jobs: u32,
+    /// Each job's batch size; the loader's own if not given
+    #[arg(long)]
+    pub batch_size: Option<u64>,
+    /// Measured time of each of the three parts
+    #[arg(long, default_value_t = 10.0, value_parser = positive)]
+    pub seconds: f64,
+    /// What this machine costs, to tell the saving in money
+    #[arg(long, value_name = "PRICE", value_parser = not_negative)]
+    pub price_per_hour: Option<f64>,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `feedline dashboard`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  feedline dashboard
+  feedline dashboard --host 0.0.0.0 --port 8080     in a container; the printed URL has a token in it")]
+pub struct Dashboard {
+    /// The address to listen on; a token is needed for all but loopback
+    #[arg(long, default_value = "127.0.0.1")]
+    pub host: String,
+    /// The port; the next free one if it is taken
+    #[arg(long, default_value_t = 8787)]
+    pub port: u16,
+    /// Whoever has this may look; made up where one is needed and none is given
+    #[arg(long, env = "FEEDLINE_TOKEN", hide_env_values = true)]
+    pub token: Option<String>,
+    /// Time between two looks
+    #[arg(long, value_name = "SECS", default_value_t = 1.0, value_parser = positive)]
+    pub interval_secs: f64,
+}
+
+/// `feedline metrics`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  feedline metrics                                   print once, as Prometheus text
+  feedline metrics --port 9464                       answer Prometheus on http://127.0.0.1:9464/metrics
+  feedline metrics --file feeds.jsonl                append a line of JSON per feed every 5 s, until Ctrl-C")]
+pub struct Metrics {
+    /// Answer on this port of 127.0.0.1, until Ctrl-C
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
+    /// Append lines of JSON to this file, until Ctrl-C
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Time between two lines
+    #[arg(long, value_name = "SECS", default_value_t = 5.0, value_parser = positive)]
+    pub interval_secs: f64,
+}
+
+/// `feedline completions`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  feedline completions bash >~/.local/share/bash-completion/completions/feedline
+  feedline completions zsh >~/.zfunc/_feedline
+  feedline completions fish >~/.config/fish/completions/feedline.fish")]
+pub struct Completions {
+    /// Which
+    pub shell: clap_complete::Shell,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if number > 0.0 && number < 1e9 => Ok(number),
+        _ => Err("give a number greater than 0".into()),
+    }
+}
+
+fn not_negative(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if (0.0..1e9).contains(&number) => Ok(number),
+        _ => Err("give a number, 0 or more".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definitions_are_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains(&format!("feedline {}", command.get_name())), "{}", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The command line and what it draws.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | [`args`] | every command, its options, its help |
+//! | [`watch`] | looking at feeds again and again: rates, processes, a verdict |
+//! | [`verdict`] | what the numbers mean, and what to change |
+//! | `ls`, `stop`, ... | a command each |
+//!
+//! One program with two doors: the plain binary, and the Python package's `feedline` command, which calls [`main`] from the
+//! extension. What needs Python (`serve`, `demo`, `bench`) is parsed here and done there.
+
+pub mod args;
+mod dashboard;
+mod doctor;
+mod ls;
+mod metrics;
+mod output;
+mod run;
+mod stop;
+mod top;
+pub mod verdict;
+pub mod watch;
+
+use std::ffi::OsString;
+
+use clap::{CommandFactory, Parser};
+
+use self::args::{Cli, Command};
+pub use self::output::Failed;
+
+/// How this program was started.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// The command that starts it again: `feedline`, or `python -m feedline`.
+    pub command: Vec<OsString>,
+    /// Whether Python called us.
+    pub is_python: bool,
+}
+
+/// What is left to do.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Nothing but to exit, with this code.
+    Exit(u8),
+    /// A command that needs Python, with its options as JSON.
+    Python {
+        /// "serve", "demo" or "bench".
+        command: &'static str,
+        /// What was typed.
+        options: serde_json::Value,
+    },
+}
+
+/// Does what was typed, without the program's own name.
+pub fn main(args: impl IntoIterator<Item = OsString>, host: &Host) -> Outcome {
+    let args = std::iter::once(OsString::from("feedline")).chain(args);
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help that was asked for is data.
+            let _ = error.print();
+            return Outcome::Exit(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    match act(cli.command, host) {
+        Ok(outcome) => outcome,
+        Err(error) => Outcome::Exit(output::report(&error)),
+    }
+}
+
+fn act(command: Command, host: &Host) -> anyhow::Result<Outcome> {
+    let python = |command, options| Ok(Outcome::Python { command, options });
+    match command {
+        Command::Demo(options) => return python("demo", serde_json::to_value(options)?),
+        Command::Serve(options) => return python("serve", serde_json::to_value(options)?),
+        Command::Bench(options) => return python("bench", serde_json::to_value(options)?),
+        Command::Ls(options) => ls::run(&options)?,
+        Command::Stop(options) => stop::run(&options)?,
+        Command::Completions(options) => {
+            let mut script = Vec::new();
+            clap_complete::generate(options.shell, &mut Cli::command(), "feedline", &mut script);
+            output::print(&String::from_utf8_lossy(&script))?;
+        }
+        Command::Top(options) => top::run(&options)?,
+        Command::Run(options) => return run::run(&options, host).map(Outcome::Exit),
+        Command::Doctor(options) => return doctor::run(&options, host).map(Outcome::Exit),
+        Command::Dashboard(options) => return dashboard::run(&options).map(Outcome::Exit),
+        Command::Metrics(options) => return metrics::run(&options).map(Outcome::Exit),
+    }
+    Ok(Outcome::Exit(0))
+}

@@ -1,0 +1,75 @@
+//! What goes where: data to stdout, talk to stderr, an exit code to whoever called.
+
+use std::io::{ErrorKind, IsTerminal, Write};
+
+/// An error that says what happened, why, and what to do next, on lines of their own.
+#[derive(Debug)]
+pub struct Failed(pub String);
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Failed {}
+
+/// Prints data.
+pub(crate) fn print(text: &str) -> std::io::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+/// Prints a line of talk.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Tells of an error: the exit code.
+pub(crate) fn report(error: &anyhow::Error) -> u8 {
+    // Whoever read our output has had enough of it.
+    if error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe) {
+        return 0;
+    }
+    let red = if is_coloured(&std::io::stderr()) { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+    say(&format!("{}error:{} {error:#}", red.0, red.1));
+    1
+}
+
+/// Whether a stream takes colours.
+pub(crate) fn is_coloured(stream: &impl IsTerminal) -> bool {
+    let is_off = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    stream.is_terminal() && !is_off
+}
+
+/// A table: the columns in which every cell but the first is a number are set to the right.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let is_number = |cell: &String| cell.starts_with(|c: char| c.is_ascii_digit()) || matches!(cell.as_str(), "" | "-");
+    let right = |column: usize| rows.iter().skip(1).filter_map(|row| row.get(column)).all(is_number);
+    let layout: Vec<(usize, bool)> = (0..columns).map(|c| (width(c).unwrap_or(0), right(c))).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row
+            .iter()
+            .zip(&layout)
+            .map(|(cell, &(width, right))| if right { format!("{cell:>width$}") } else { format!("{cell:<width$}") });
+        text += cells.collect::<Vec<_>>().join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stand_to_the_right() {
+        let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+        let rows = [row(["name", "pid", "state"]), row(["a", "7", "running"]), row(["longer", "1234", "ended"])];
+        assert_eq!(table(&rows), "name     pid  state\na          7  running\nlonger  1234  ended\n");
+    }
+}

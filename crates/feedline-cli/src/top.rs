@@ -1,0 +1,7 @@
+//! `feedline top`.
+
+use crate::args::Top;
+
+pub(crate) fn run(_options: &Top) -> anyhow::Result<()> {
+    anyhow::bail!("not there yet")
+}

@@ -1,0 +1,67 @@
+//! What happened to a feed lately: who came and went, what broke. For whoever watches; nothing depends on it.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+/// How many are kept.
+const MOST: usize = 64;
+/// The longest text of one: a message with all of them has to fit on the wire.
+const LONGEST: usize = 500;
+
+/// One thing that happened.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Counts the events of this server.
+    pub number: u64,
+    /// How long ago it was.
+    pub secs_ago: f64,
+    /// "joined", "left", "died", "detached", "epoch", "ring", "stuck", "failed" or "stopped".
+    pub kind: String,
+    /// The consumer that it happened to, if it was one.
+    pub pid: Option<u32>,
+    /// For a person.
+    pub text: String,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    count: u64,
+    recent: VecDeque<(Instant, Event)>,
+}
+
+impl Events {
+    pub fn note(&mut self, kind: &str, pid: Option<u32>, text: &str) {
+        if self.recent.len() == MOST {
+            self.recent.pop_front();
+        }
+        let text = text.lines().next().unwrap_or_default().chars().take(LONGEST).collect();
+        let event = Event { number: self.count, secs_ago: 0.0, kind: kind.to_owned(), pid, text };
+        self.recent.push_back((Instant::now(), event));
+        self.count += 1;
+    }
+
+    /// The newest last.
+    pub fn recent(&self) -> Vec<Event> {
+        self.recent.iter().map(|(at, event)| Event { secs_ago: at.elapsed().as_secs_f64(), ..event.clone() }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_ones_are_kept() {
+        let mut events = Events::default();
+        for pid in 0..100 {
+            events.note("joined", Some(pid), "it came\nand this is left out");
+        }
+        let recent = events.recent();
+        assert_eq!(recent.len(), MOST);
+        let last = recent.last().unwrap();
+        assert_eq!((last.number, last.pid, last.text.as_str()), (99, Some(99), "it came"));
+        assert_eq!(recent[0].number, 100 - MOST as u64);
+    }
+}

@@ -1,0 +1,118 @@
+//! Asking a server how things stand, without a cursor and without its memory.
+//!
+//! A visitor costs the feed nothing but the answers: the control thread gives them, the producer and the consumers don't notice.
+
+use std::time::{Duration, Instant};
+
+use feedline_ring::peer::Peer;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::access::Allow;
+use crate::consumer::connect_to;
+use crate::error::{Error, FailureKind};
+use crate::names;
+use crate::server::ServerStats;
+use crate::wire::{Channel, MAGIC, Reply, Request, VERSION, WireError};
+
+/// A connection to a server.
+#[derive(Debug)]
+pub struct Visitor {
+    name: String,
+    channel: Channel,
+    server: Peer,
+}
+
+impl Visitor {
+    /// Connects to the feed of that name, at once or not at all.
+    pub fn connect(name: &str) -> Result<Self, Error> {
+        let path = names::socket_path(name)?;
+        let Some((mut channel, server)) = connect_to(&path, &Allow::default())? else {
+            return Err(Error::NotFound { name: name.to_owned(), waited_secs: 0.0, running: names::running_text() });
+        };
+        let hello = Request::Hello { magic: MAGIC, version: VERSION, consumer: false };
+        let sent = channel.send(&hello, vec![]);
+        let visitor = Self { name: name.to_owned(), channel, server };
+        sent.map_err(|error| visitor.lost(&error))?;
+        Ok(visitor)
+    }
+
+    /// The server's process.
+    pub fn server_pid(&self) -> u32 {
+        self.server.pid
+    }
+
+    /// How things stand. A server that doesn't answer in this time is stopped, or its machine is very busy.
+    pub fn stats(&mut self, timeout: Duration) -> Result<ServerStats, Error> {
+        self.ask(&Request::Stats)?;
+        let deadline = Instant::now() + timeout;
+        loop {
+            match self.hear(deadline)? {
+                Some(Reply::Stats(stats)) => return Ok(*stats),
+                Some(Reply::Refused { why, .. }) => return Err(Error::Protocol(why)),
+                Some(Reply::Failed(failure)) if failure.kind != FailureKind::Stopped => {
+                    return Err(Error::Failed(failure));
+                }
+                Some(_) => {}
+                None => {
+                    return Err(Error::Stalled(format!(
+                        "feed {:?} (pid {}) has not answered for {} s",
+                        self.name,
+                        self.server.pid,
+                        timeout.as_secs_f64()
+                    )));
+                }
+            }
+        }
+    }
+
+    /// Ends the feed and waits until its server has said goodbye. False if it has not in this time.
+    pub fn stop(mut self, timeout: Duration) -> Result<bool, Error> {
+        self.ask(&Request::Stop)?;
+        let deadline = Instant::now() + timeout;
+        loop {
+            match self.hear(deadline) {
+                Ok(Some(Reply::Refused { why, .. })) => return Err(Error::Protocol(why)),
+                Ok(Some(_)) => {}
+                Ok(None) => return Ok(false),
+                // It has closed the connection, which is what was asked for.
+                Err(_) => break,
+            }
+        }
+        while names::server_of(&names::socket_path(&self.name)?) == Some(self.server.pid) {
+            if Instant::now() >= deadline {
+                return Ok(false);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(true)
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<(), Error> {
+        let sent = self.channel.send(request, vec![]);
+        sent.map_err(|error| self.lost(&error))
+    }
+
+    /// The next message; `None` when the time is over.
+    fn hear(&mut self, deadline: Instant) -> Result<Option<Reply>, Error> {
+        loop {
+            let received = self.channel.receive::<Reply>();
+            if let Some((reply, _)) = received.map_err(|error| self.lost(&error))? {
+                return Ok(Some(reply));
+            }
+            if self.server.is_dead() {
+                return Err(self.lost(&WireError::Closed));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let mut fds = vec![PollFd::new(&self.channel, PollFlags::IN)];
+            fds.extend(self.server.pidfd.iter().map(|pidfd| PollFd::new(pidfd, PollFlags::IN)));
+            let _ = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
+        }
+    }
+
+    fn lost(&self, error: &WireError) -> Error {
+        Error::ServerLost(format!("lost the server of feed {:?} (pid {}): {error}", self.name, self.server.pid))
+    }
+}

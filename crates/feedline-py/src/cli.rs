@@ -1,0 +1,17 @@
+//! The command line's door in Python.
+
+use std::ffi::OsString;
+
+use feedline_cli::{Host, Outcome};
+use pyo3::prelude::*;
+
+/// Does what was typed; `command` is how to start this program again. Gives an exit code, or the name of a command that is left
+/// to Python and its options as JSON.
+#[pyfunction]
+pub fn cli(py: Python<'_>, args: Vec<OsString>, command: Vec<OsString>) -> (Option<u8>, String, String) {
+    let host = Host { command, is_python: true };
+    match py.detach(|| feedline_cli::main(args, &host)) {
+        Outcome::Exit(code) => (Some(code), String::new(), String::new()),
+        Outcome::Python { command, options } => (None, command.to_owned(), options.to_string()),
+    }
+}

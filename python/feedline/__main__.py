@@ -1,0 +1,29 @@
+"""The command line: ``feedline``, or ``python -m feedline``."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import signal
+import sys
+from typing import Any
+
+from feedline._core import cli
+
+_COMMANDS = {"serve": "feedline._cli.serve", "bench": "feedline._cli.bench", "demo": "feedline.demo.__main__"}
+
+
+def main() -> int:
+    """Do what was typed. What needs no Python is the extension's work."""
+    # Python's own handler would wait for Python code to run.
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    code, command, options = cli(sys.argv[1:], [sys.executable, "-m", "feedline"])
+    if code is not None:
+        return code
+    signal.signal(signal.SIGINT, interrupt)
+    run: Any = importlib.import_module(_COMMANDS[command]).run
+    return int(run(**json.loads(options)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
