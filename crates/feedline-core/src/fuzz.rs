@@ -158,6 +158,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
                 join(None, JoinAt::At { epoch: 3, index: 400 }),
                 Request::Join(Join { rank, ..Join::new(1, Some(96), JoinAt::EpochStart) }),
                 Request::Leave,
+                Request::Bye,
                 Request::Stats,
                 Request::Stop,
                 Request::Ping,

@@ -52,6 +52,8 @@ pub enum Request {
     Join(Join),
     /// Gives its cursor back.
     Leave,
+    /// Is about to close the connection: it did not crash.
+    Bye,
     /// Wants to know how things stand.
     Stats,
     /// Wants the feed to end. From its own user only.

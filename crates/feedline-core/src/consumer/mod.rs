@@ -48,6 +48,7 @@ use crate::error::Error;
 use crate::schema::Schema;
 use crate::server::state;
 use crate::source::Mark;
+use crate::wire::Request;
 
 /// The longest sleep without a look at the server and at the caller's hook.
 const SLICE: Duration = Duration::from_millis(100);
@@ -351,9 +352,11 @@ impl Consumer {
 
 impl Drop for Consumer {
     fn drop(&mut self) {
-        // The server takes the closed socket for a leave; batches that are still alive must not change then.
+        // Batches that are still alive must not change when the server takes us for gone.
         if self.is_here() {
             while self.table.keep_oldest() {}
+            // The closed socket would do; who says goodbye did not crash.
+            let _ = self.link.send(&Request::Bye);
         }
     }
 }

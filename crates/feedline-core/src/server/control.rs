@@ -90,6 +90,8 @@ struct Link {
     peer: Arc<Peer>,
     since: Instant,
     stage: Stage,
+    /// It said that it would go.
+    says_bye: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -162,7 +164,8 @@ impl Control {
             if !self.door.admits(&self.shared, &peer, &mut channel, self.links.values().map(|link| &*link.peer)) {
                 continue;
             }
-            let link = Link { channel, peer: Arc::new(peer), since: Instant::now(), stage: Stage::New };
+            let link =
+                Link { channel, peer: Arc::new(peer), since: Instant::now(), stage: Stage::New, says_bye: false };
             self.links.insert(self.next_id, link);
             self.next_id += 1;
         }
@@ -200,9 +203,9 @@ impl Control {
         if let Some(link) = link {
             if let Some((epoch, _)) = log.cursor(id) {
                 ranks.leaves(&link.peer, epoch);
-                let is_dead = link.peer.is_dead();
-                let (kind, text) =
-                    if is_dead { ("died", "its process ended in mid-feed") } else { ("left", "it left") };
+                // Who has finished an epoch may go without a word.
+                let is_well = link.says_bye || members.get(id).is_none_or(|member| member.page.is_resting());
+                let (kind, text) = if is_well { ("left", "it left") } else { ("died", "it was gone in mid-epoch") };
                 events.note(kind, Some(link.peer.pid), text);
             }
             ranks.disconnected(log, &link.peer);
@@ -244,6 +247,7 @@ impl Control {
                     self.join(id, join)?;
                 }
                 Request::Leave => self.leave(id),
+                Request::Bye => link.says_bye = true,
                 Request::Stats => {
                     if link.stage == Stage::New {
                         return Err(WireError::Malformed("a question before hello"));
