@@ -28,14 +28,18 @@ needs_root = pytest.mark.skipif(
 )
 
 
+def become(uid: int, groups: list[int] | None = None) -> None:
+    os.setgroups(groups or [])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+
+
 def as_user(uid: int, role: str, groups: list[int] | None = None, **keywords: Any) -> None:
     """Become another user for good, and play a role of this module.
 
     Everything that is needed was imported before: the files may be out of that user's reach.
     """
-    os.setgroups(groups or [])
-    os.setresgid(uid, uid, uid)
-    os.setresuid(uid, uid, uid)
+    become(uid, groups)
     play: Callable[..., None] = getattr(sys.modules[__name__], role)
     play(**keywords)
 

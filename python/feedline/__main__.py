@@ -10,7 +10,11 @@ from typing import Any
 
 from feedline._core import cli
 
-_COMMANDS = {"serve": "feedline._cli.serve", "bench": "feedline._cli.bench", "demo": "feedline.demo.__main__"}
+_COMMANDS = {
+    "serve": "feedline._cli.serve",
+    "bench": "feedline._cli.bench",
+    "demo": "feedline.demo.__main__",
+}
 
 
 def main() -> int:

@@ -256,8 +256,13 @@ impl Control {
                     link.channel.send(&Reply::Stats(Box::new(stats)), vec![])?;
                 }
                 Request::Stop => {
-                    if link.stage == Stage::New || !is_own(&link.peer) {
-                        return Err(WireError::Malformed("it may not stop the feed"));
+                    if link.stage == Stage::New {
+                        return Err(WireError::Malformed("a request before hello"));
+                    }
+                    if !is_own(&link.peer) {
+                        let why = format!("only the user that feed {:?} belongs to may end it", self.shared.name);
+                        link.channel.send(&Reply::Refused { why, batch_size: false }, vec![])?;
+                        continue;
                     }
                     let message = format!("pid {} told its server to stop", link.peer.pid);
                     self.shared.break_off(Failure { kind: FailureKind::Stopped, message });

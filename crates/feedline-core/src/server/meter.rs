@@ -107,7 +107,7 @@ impl From<u32> for Doing {
 /// When samples were published, to a tenth of a second.
 #[derive(Debug, Default)]
 pub(super) struct Stamps {
-    /// What the head had come to, and when, since the server began.
+    /// What the head came to within a tenth of a second from then, since the server began.
     marks: VecDeque<(u64, Duration)>,
 }
 
@@ -118,7 +118,10 @@ const MOST: usize = 4096;
 impl Stamps {
     /// The head has come this far.
     pub fn note(&mut self, head: u64, now: Duration) {
-        if self.marks.back().is_some_and(|&(_, last)| now.saturating_sub(last) < APART) {
+        if let Some((last, at)) = self.marks.back_mut()
+            && now.saturating_sub(*at) < APART
+        {
+            *last = head;
             return;
         }
         if self.marks.len() == MOST {
@@ -167,13 +170,14 @@ mod tests {
         let mut stamps = Stamps::default();
         assert_eq!(stamps.age(0, secs(5)), Duration::ZERO);
         stamps.note(10, secs(1));
-        stamps.note(11, secs(1) + Duration::from_millis(50)); // too soon after the last
+        stamps.note(12, secs(1) + Duration::from_millis(50)); // counts as published with the ten
         stamps.note(20, secs(3));
         assert_eq!(stamps.age(0, secs(5)), secs(4));
         assert_eq!(stamps.age(9, secs(5)), secs(4));
-        assert_eq!(stamps.age(10, secs(5)), secs(2));
+        assert_eq!(stamps.age(11, secs(5)), secs(4));
+        assert_eq!(stamps.age(12, secs(5)), secs(2));
         assert_eq!(stamps.age(20, secs(5)), Duration::ZERO);
-        stamps.forget_before(10);
+        stamps.forget_before(12);
         assert_eq!(stamps.age(0, secs(5)), secs(2));
     }
 
