@@ -121,6 +121,12 @@ def test_who_came_and_how_it_went(start: Start, how: str, word: str, kind: str) 
         )
 
 
+def read_on(feed: feedline.Feed, batches: Any) -> None:
+    while True:
+        list(batches)
+        batches = iter(feed)
+
+
 def serving(start: Start, **options: Any) -> Child:
     child = start(roles.serve, loader_args=[100, 10], **options)
     child.expect("ready")
@@ -138,9 +144,7 @@ def test_stop_ends_a_feed_and_names_who_did(start: Start) -> None:
     assert (stop.returncode, talk) == (0, f"stopped train (pid {server.pid})\n")
     assert all(one.name != "train" for one in feedline.feeds())
     with pytest.raises(feedline.ServerLostError, match=f"pid {stop.pid} told its server to stop"):
-        for _ in range(100):
-            list(batches)
-            batches = iter(feed)
+        read_on(feed, batches)
     assert server.expect("done")["stats"]["state"] == "stopped"
 
 
