@@ -1,0 +1,59 @@
+"""What a command fails with: what, why, what next; and an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from typing import IO
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+class CommandFailedError(Exception):
+    """Something that the command line reports, without a traceback of ours."""
+
+    exit_code = 1
+
+
+class UsageError(CommandFailedError):
+    """Something that was typed and can't be."""
+
+    exit_code = 2
+
+
+def report(error: CommandFailedError) -> int:
+    """Tell of it on stderr, and give the exit code."""
+    red, plain = ("\x1b[1;31m", "\x1b[0m") if is_coloured(sys.stderr) else ("", "")
+    say(f"{red}error:{plain} {error}")
+    return error.exit_code
+
+
+def say(text: str) -> None:
+    """Write a line to stderr; nobody may be there to read it any more."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+
+
+def is_coloured(stream: IO[str]) -> bool:
+    """Whether a stream takes colours."""
+    return stream.isatty() and not os.environ.get("NO_COLOR")
+
+
+def trace_of(error: BaseException) -> str:
+    """The traceback, indented, without our own frames and those of the import machinery."""
+    trace = traceback.TracebackException.from_exception(error)
+    part: traceback.TracebackException | None = trace
+    while part is not None:
+        frames = [frame for frame in part.stack if not _is_machinery(frame.filename)]
+        part.stack = traceback.StackSummary.from_list(frames)
+        part = part.__cause__ or part.__context__
+    return "".join(f"  {line}\n" for line in "".join(trace.format()).rstrip().splitlines()).rstrip()
+
+
+def _is_machinery(filename: str) -> bool:
+    is_ours = filename.startswith(_PACKAGE + os.sep) and not filename.startswith(
+        os.path.join(_PACKAGE, "demo")
+    )
+    return is_ours or "importlib" in filename
