@@ -31,6 +31,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(secs, method=method))
 
 
+def _text(file: Path) -> str:
+    """What a server printed, if it is that."""
+    return file.read_text(errors="replace") if file.suffix == ".log" else ""
+
+
 def _shared_memory_files() -> set[str]:
     """List /dev/shm, apart from what torch and multiprocessing have there, for moments."""
     names = {entry.name for entry in Path("/dev/shm").iterdir()}
@@ -57,7 +62,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         # An exception's traceback may be all that keeps a DataLoader's workers.
         gc.collect()
         left = _processes_left(path, children_before)
-    files = sorted(entry.name for entry in path.iterdir()) if path.exists() else []
+    files = {file.name: _text(file) for file in path.iterdir()} if path.exists() else {}
     shared = sorted(_shared_memory_files() - shared_before)
     for pid in left:
         try:
