@@ -3,7 +3,7 @@
 //! | module | what it owns |
 //! |---|---|
 //! | [`args`] | every command, its options, its help |
-//! | [`watch`] | looking at feeds again and again: rates, processes, a verdict |
+//! | [`watch`] | looking at feeds again and again; `look` is one look, `view` what several come to, `machine` what the cores do |
 //! | [`verdict`] | what the numbers mean, and what to change |
 //! | `ls`, `stop`, ... | a command each |
 //!
@@ -13,14 +13,18 @@
 pub mod args;
 mod dashboard;
 mod doctor;
+mod look;
 mod ls;
+mod machine;
 mod metrics;
 mod output;
 mod run;
 mod stop;
 mod top;
 pub mod verdict;
+mod view;
 pub mod watch;
+mod words;
 
 use std::ffi::OsString;
 
@@ -82,7 +86,7 @@ fn act(command: Command, host: &Host) -> anyhow::Result<Outcome> {
             clap_complete::generate(options.shell, &mut Cli::command(), "feedline", &mut script);
             output::print(&String::from_utf8_lossy(&script))?;
         }
-        Command::Top(options) => top::run(&options)?,
+        Command::Top(options) => return top::run(&options).map(Outcome::Exit),
         Command::Run(options) => return run::run(&options, host).map(Outcome::Exit),
         Command::Doctor(options) => return doctor::run(&options, host).map(Outcome::Exit),
         Command::Dashboard(options) => return dashboard::run(&options).map(Outcome::Exit),

@@ -1,12 +1,44 @@
 //! What the numbers mean, in one line, and what to change. Pure: numbers in, words out.
+//!
+//! ```text
+//! over, starting, nobody there ──▶ Quiet        nobody waits ── the source does ──▶ TrainersBound
+//! the loader doesn't come back ──▶ Stuck             │       └─ nor does it ──────▶ Balanced
+//!                                               somebody waits ── so does the source, for one who doesn't ──▶ HeldBack
+//!                                                    └── the source copies most of the time ──▶ DiskBound, CopyBound
+//!                                                    └── it loads ──▶ LoaderBound (`cause` says why)
+//! ```
+//!
+//! A source that waits is never what holds up the others, however slow it is while it loads. The ranks of one job go at one pace,
+//! so the job waits as long as that rank does which waits most; what they wait for each other is not waiting for data.
 
+mod cause;
+#[cfg(test)]
+mod tests;
+
+use feedline_core::server::{ConsumerStats, ServerStats};
 use serde::Serialize;
 
+use crate::view::{Job, Process, Rates};
+use crate::machine::Machine;
+use crate::words::{bytes, count, percent, secs, some};
+
+/// Less than this was seen by chance.
+const LEAST_SECS: f64 = 0.4;
+/// Who waits less than this share of its time doesn't.
+const WAITS: f64 = 0.1;
+/// A source that waits more than this has time to spare.
+const SPARE: f64 = 0.15;
+/// A first batch may take this long, and any other so many times what is usual, but no less than the last.
+const FIRST_BATCH_SECS: f64 = 30.0;
+const TIMES_THE_USUAL: f64 = 5.0;
+const STUCK_SECS: f64 = 10.0;
+
 /// Who holds up whom.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// There is nothing to judge yet, or any more.
+    #[default]
     Quiet,
     /// Jobs wait for the loader.
     LoaderBound,
@@ -16,43 +48,286 @@ pub enum Kind {
     HeldBack,
     /// Jobs wait for the disk that the history is on.
     DiskBound,
+    /// Jobs wait for batches to be copied into memory.
+    CopyBound,
     /// Nobody waits for data.
     TrainersBound,
     /// Everybody waits a little for somebody.
     Balanced,
+    /// All is loaded: jobs only read.
+    Loaded,
+    /// The feed is over, by an error.
+    Failed,
 }
 
 /// A judgement.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Verdict {
     /// Of which kind.
     pub kind: Kind,
     /// In plain words, with the numbers behind it.
     pub text: String,
+    /// The process that it is about, if it is one.
+    pub pid: Option<u32>,
 }
 
-/// What it is judged by: shares of the time that was looked at.
-#[derive(Clone, Debug, Default)]
-pub struct Evidence {
-    /// Of the producer's time: in the loader, copying, waiting.
-    pub loading: f64,
-    /// See `loading`.
-    pub copying: f64,
-    /// See `loading`.
-    pub waiting: f64,
-    /// Of each consumer's time: waiting for data.
-    pub consumers: Vec<f64>,
+/// What it is judged by.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence<'a> {
+    /// What the server says.
+    pub stats: &'a ServerStats,
+    /// How that changes.
+    pub rates: &'a Rates,
+    /// The server's process.
+    pub server: &'a Process,
+    /// The loader's workers.
+    pub workers: &'a [Process],
+    /// In the order of `stats.consumers`.
+    pub jobs: &'a [Job],
+    /// Where it runs.
+    pub machine: &'a Machine,
 }
 
 /// Judges.
-pub fn judge(evidence: &Evidence) -> Verdict {
-    if evidence.consumers.is_empty() {
-        return Verdict { kind: Kind::Quiet, text: "nobody reads this feed".into() };
+pub fn judge(evidence: &Evidence<'_>) -> Verdict {
+    let settled = over(evidence.stats).or_else(|| starting(evidence)).or_else(|| idle(evidence.stats));
+    settled.or_else(|| stuck(evidence)).unwrap_or_else(|| pace(evidence))
+}
+
+fn verdict(kind: Kind, text: String) -> Verdict {
+    Verdict { kind, text, pid: None }
+}
+
+/// There is nothing left to load.
+fn over(stats: &ServerStats) -> Option<Verdict> {
+    let readers = stats.consumers.iter().filter(|consumer| consumer.joined).count();
+    match stats.state.as_str() {
+        "ended" => return Some(verdict(Kind::Quiet, "ended: every epoch is written and read".into())),
+        "stopped" => return Some(verdict(Kind::Quiet, "stopped: its consumers were told".into())),
+        "failed" => {
+            let failure = stats.events.iter().rev().find(|event| event.kind == "failed");
+            let why = failure.map_or("its log says why", |event| &event.text);
+            return Some(verdict(Kind::Failed, format!("failed: {why}")));
+        }
+        _ if !stats.all_written => return None,
+        _ => {}
     }
-    let mean = evidence.consumers.iter().sum::<f64>() / evidence.consumers.len() as f64;
-    if mean < 0.1 {
-        return Verdict { kind: Kind::TrainersBound, text: "trainers are the bottleneck: nothing to gain here".into() };
+    let text = if stats.replay {
+        let samples = count(stats.samples as f64);
+        format!("all {samples} samples are loaded and kept (replay): {}, and nothing to load", reading(readers))
+    } else {
+        let last = stats.consumers.iter().filter(|one| one.joined).max_by_key(|one| one.lag_samples);
+        let last = last.filter(|one| one.lag_samples > 0);
+        let rest = last.map_or_else(String::new, |one| {
+            format!(", pid {} has {} samples to go", one.pid, count(one.lag_samples as f64))
+        });
+        format!("every epoch is written: {}{rest}", reading(readers))
+    };
+    Some(verdict(Kind::Loaded, text))
+}
+
+fn reading(jobs: usize) -> String {
+    if jobs == 0 { "nobody reads".into() } else { format!("{} read", some(jobs, "job")).replace("1 job read", "1 job reads") }
+}
+
+/// There was no batch yet.
+fn starting(evidence: &Evidence<'_>) -> Option<Verdict> {
+    let stats = evidence.stats;
+    if stats.batches > 0 {
+        return None;
     }
-    let text = format!("loader-bound: {} jobs wait {:.0} % of the time", evidence.consumers.len(), mean * 100.0);
-    Verdict { kind: Kind::LoaderBound, text }
+    let at_it = stats.loader_call_secs;
+    if at_it < FIRST_BATCH_SECS {
+        let text = if at_it > 0.0 {
+            format!("starting: the loader has been at its first batch for {}", secs(at_it))
+        } else {
+            "starting".into()
+        };
+        return Some(verdict(Kind::Quiet, text));
+    }
+    let text = format!("stuck: the loader has been at its first batch for {}{}", secs(at_it), cause::stuck_at(evidence));
+    Some(verdict(Kind::Stuck, text))
+}
+
+/// Nobody reads.
+fn idle(stats: &ServerStats) -> Option<Verdict> {
+    let joined = stats.consumers.iter().filter(|consumer| consumer.joined).count();
+    let (here, ready) = (stats.consumers.len(), count(stats.ring_used_samples as f64));
+    let text = if !stats.gate_open && stats.wait_for > 1 {
+        let missing = (stats.wait_for as usize).saturating_sub(joined).max(1);
+        format!("waits for {missing} of {}: wait_for={}", some(stats.wait_for as usize, "job"), stats.wait_for)
+    } else if here == 0 {
+        format!("nobody reads this feed; {ready} samples are ready")
+    } else if joined == 0 {
+        format!("{} attached, and none has asked for a batch; {ready} samples are ready", are(here))
+    } else if stats.consumers.iter().filter(|one| one.joined).all(|one| one.resting) {
+        "every job is between two epochs".into()
+    } else {
+        return None;
+    };
+    Some(verdict(Kind::Quiet, text))
+}
+
+fn are(jobs: usize) -> String {
+    if jobs == 1 { "1 job is".into() } else { format!("{jobs} jobs are") }
+}
+
+/// The loader does not come back, and somebody waits for it.
+fn stuck(evidence: &Evidence<'_>) -> Option<Verdict> {
+    let stats = evidence.stats;
+    let at_it = stats.loader_call_secs;
+    let usual = (stats.loading_secs - at_it).max(0.0) / stats.batches.max(1) as f64;
+    let is_long = at_it >= STUCK_SECS && at_it >= TIMES_THE_USUAL * usual;
+    if !is_long || !stats.consumers.iter().any(|consumer| consumer.waiting) {
+        return None;
+    }
+    let text = format!(
+        "stuck: the loader has been at one batch for {} ({} is usual){}",
+        secs(at_it),
+        secs(usual),
+        cause::stuck_at(evidence)
+    );
+    Some(verdict(Kind::Stuck, text))
+}
+
+/// A job: one consumer, or the ranks that belong together.
+struct Pace<'a> {
+    /// The rank that waits most.
+    wait_share: f64,
+    /// The rank that is furthest behind.
+    last: (&'a ConsumerStats, &'a Job),
+}
+
+/// Everything runs: who is the slowest?
+fn pace(evidence: &Evidence<'_>) -> Verdict {
+    let jobs = paces(evidence);
+    if jobs.is_empty() || evidence.rates.window_secs < LEAST_SECS {
+        return verdict(Kind::Quiet, "looking ...".into());
+    }
+    let starved: Vec<f64> = jobs.iter().map(|job| job.wait_share).filter(|share| *share >= WAITS).collect();
+    let Rates { loading_share, copying_share, waiting_share, bytes_per_sec, .. } = *evidence.rates;
+    if starved.is_empty() {
+        return nobody_waits(&jobs, evidence.rates);
+    }
+    let mean = starved.iter().sum::<f64>() / starved.len() as f64;
+    let who = who_waits(starved.len(), jobs.len());
+    if waiting_share >= SPARE && evidence.stats.lag != "skip" {
+        let unhurried = jobs.iter().filter(|job| job.wait_share < mean / 2.0);
+        return match unhurried.max_by_key(|job| job.last.0.lag_samples) {
+            Some(holder) => held_back(evidence, holder, &format!("{who} {} of the time for it", percent(mean))),
+            None => by_turns(evidence, &format!("{who} {}", percent(mean))),
+        };
+    }
+    if copying_share > loading_share.max(0.3) {
+        let copying = format!("takes {} of the source's time, at {}/s", percent(copying_share), bytes(bytes_per_sec));
+        return if evidence.stats.history_in_file {
+            verdict(
+                Kind::DiskBound,
+                format!(
+                    "disk-bound: {who} {} of the time, and copying into the history's file {copying}: use a faster disk, less \
+                     history=, or memory (no history_dir)",
+                    percent(mean)
+                ),
+            )
+        } else {
+            verdict(
+                Kind::CopyBound,
+                format!(
+                    "copy-bound: {who} {} of the time, and copying into the ring {copying}: that is what memory gives; let the \
+                     loader yield smaller samples (uint8, not float32)",
+                    percent(mean)
+                ),
+            )
+        };
+    }
+    let text = format!("loader-bound: {who} {} of the time for the loader; {}", percent(mean), cause::slow(evidence));
+    verdict(Kind::LoaderBound, text)
+}
+
+/// Of those that have been seen for long enough, and have work to do.
+fn paces<'a>(evidence: &Evidence<'a>) -> Vec<Pace<'a>> {
+    let mut jobs: Vec<(u64, Pace<'a>)> = Vec::new();
+    for (consumer, job) in evidence.stats.consumers.iter().zip(evidence.jobs) {
+        if !consumer.joined || job.seen_secs.is_nan() || job.seen_secs < LEAST_SECS {
+            continue;
+        }
+        match jobs.iter_mut().find(|(number, _)| *number == consumer.job) {
+            Some((_, pace)) => {
+                pace.wait_share = pace.wait_share.max(job.wait_share);
+                if consumer.lag_samples > pace.last.0.lag_samples {
+                    pace.last = (consumer, job);
+                }
+            }
+            None => jobs.push((consumer.job, Pace { wait_share: job.wait_share, last: (consumer, job) })),
+        }
+    }
+    jobs.into_iter().map(|(_, pace)| pace).collect()
+}
+
+/// `4 jobs wait`, `1 of 4 jobs waits`.
+fn who_waits(starved: usize, all: usize) -> String {
+    let verb = if starved == 1 { "waits" } else { "wait" };
+    if starved == all { format!("{} {verb}", some(all, "job")) } else { format!("{starved} of {all} jobs {verb}") }
+}
+
+fn nobody_waits(jobs: &[Pace<'_>], rates: &Rates) -> Verdict {
+    let most = jobs.iter().map(|job| job.wait_share).fold(0.0, f64::max);
+    let most = percent(most);
+    if rates.waiting_share >= SPARE {
+        let spare = percent(rates.waiting_share);
+        let text = format!(
+            "trainers are the bottleneck: nothing to gain here (no job waits more than {most}, the loader has {spare} of its \
+             time to spare)"
+        );
+        return verdict(Kind::TrainersBound, text);
+    }
+    let busy = percent(rates.loading_share + rates.copying_share);
+    let text = format!(
+        "balanced: no job waits more than {most} of the time, and the loader is busy {busy}: it keeps up, with little to spare"
+    );
+    verdict(Kind::Balanced, text)
+}
+
+fn held_back(evidence: &Evidence<'_>, holder: &Pace<'_>, who: &str) -> Verdict {
+    let stats = evidence.stats;
+    let (consumer, job) = holder.last;
+    let pid = consumer.pid;
+    let rank = consumer.rank.map_or_else(String::new, |(rank, world)| format!(" (rank {rank} of {world})"));
+    let full = if stats.lag == "history" {
+        format!("history full ({})", bytes(stats.history_bytes as f64))
+    } else if stats.ring_fill >= 0.75 {
+        "ring full".into()
+    } else {
+        format!("ring {} full", percent(stats.ring_fill))
+    };
+    let advice = if matches!(job.process.state, 'T' | 't') {
+        format!("it is stopped (state {}): kill -CONT {pid} lets it go on", job.process.state)
+    } else if consumer.resting {
+        "it has read its epoch and not asked for the next".into()
+    } else if stats.lag == "history" {
+        "a larger history= lets the others run further ahead".into()
+    } else {
+        "try lag='history', or lag='skip' if it may lose samples".into()
+    };
+    let text = format!(
+        "held back by pid {pid}{rank}: {who}; lag {} ({} samples), {full}; {advice}",
+        secs(consumer.lag_secs),
+        count(consumer.lag_samples as f64)
+    );
+    Verdict { kind: Kind::HeldBack, text, pid: Some(pid) }
+}
+
+/// The source waits, and so does everybody, each for a part of the time.
+fn by_turns(evidence: &Evidence<'_>, who: &str) -> Verdict {
+    let spare = percent(evidence.rates.waiting_share);
+    let largest = evidence.stats.consumers.iter().filter_map(|one| one.batch_size).max().unwrap_or(1);
+    let text = if evidence.machine.busy_share >= cause::BUSY {
+        format!("; all {} are busy: add cores, or use fewer jobs", some(evidence.machine.cores as usize, "core"))
+    } else if evidence.stats.ring_samples < largest.saturating_mul(4) {
+        let samples = count(evidence.stats.ring_samples as f64);
+        format!("; the ring has room for {samples} samples and the largest batch is {largest}: a larger ring= would even it out")
+    } else {
+        String::new()
+    };
+    verdict(Kind::Balanced, format!("balanced: {who} of the time, and the loader {spare}, for each other{text}"))
 }

@@ -63,9 +63,16 @@ pub fn command(pid: u32) -> Option<String> {
 
 /// The memory of a process that is in RAM.
 pub fn resident_bytes(pid: u32) -> Option<u64> {
+    Some(memory_bytes(pid)?.0)
+}
+
+/// The same, and how much of it is in no file, ring or other shared memory.
+pub fn memory_bytes(pid: u32) -> Option<(u64, u64)> {
     let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
+    let mut pages = text.split_whitespace().skip(1).map(|field| field.parse::<u64>().ok());
+    let (resident, shared) = (pages.next()??, pages.next()??);
+    let page = rustix::param::page_size() as u64;
+    Some((resident * page, resident.saturating_sub(shared) * page))
 }
 
 /// What `/proc/PID/stat` tells.
@@ -124,5 +131,7 @@ mod tests {
         assert!(state_text(pid).unwrap().starts_with("it is "));
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
         assert!(thread_text(tid).unwrap().contains("running"));
+        let (resident, private) = memory_bytes(pid).unwrap();
+        assert!(0 < private && private < resident && resident_bytes(pid).is_some(), "{private} of {resident}");
     }
 }

@@ -20,7 +20,13 @@ pub struct Visitor {
     name: String,
     channel: Channel,
     server: Peer,
+    /// Questions without an answer, and when the first of them was asked.
+    unanswered: u32,
+    asked: Instant,
 }
+
+/// So many questions wait for a server that is stopped; it gets no more of them.
+const MOST_UNANSWERED: u32 = 4;
 
 impl Visitor {
     /// Connects to the feed of that name, at once or not at all.
@@ -31,7 +37,7 @@ impl Visitor {
         };
         let hello = Request::Hello { magic: MAGIC, version: VERSION, consumer: false };
         let sent = channel.send(&hello, vec![]);
-        let visitor = Self { name: name.to_owned(), channel, server };
+        let visitor = Self { name: name.to_owned(), channel, server, unanswered: 0, asked: Instant::now() };
         sent.map_err(|error| visitor.lost(&error))?;
         Ok(visitor)
     }
@@ -41,13 +47,36 @@ impl Visitor {
         self.server.pid
     }
 
-    /// How things stand. A server that doesn't answer in this time is stopped, or its machine is very busy.
+    /// How things stand. A server that doesn't answer in this time is stopped, or its machine is very busy; it may be asked again.
     pub fn stats(&mut self, timeout: Duration) -> Result<ServerStats, Error> {
-        self.ask(&Request::Stats)?;
+        self.ask_stats()?;
+        self.hear_stats(timeout)
+    }
+
+    /// Asks how things stand, without waiting for the answer: several servers can be asked at once.
+    pub fn ask_stats(&mut self) -> Result<(), Error> {
+        if self.unanswered == 0 {
+            self.asked = Instant::now();
+        }
+        if self.unanswered < MOST_UNANSWERED {
+            self.ask(&Request::Stats)?;
+            self.unanswered += 1;
+        }
+        Ok(())
+    }
+
+    /// The answer to what was asked last.
+    pub fn hear_stats(&mut self, timeout: Duration) -> Result<ServerStats, Error> {
         let deadline = Instant::now() + timeout;
         loop {
             match self.hear(deadline)? {
-                Some(Reply::Stats(stats)) => return Ok(*stats),
+                Some(Reply::Stats(stats)) => {
+                    self.unanswered = self.unanswered.saturating_sub(1);
+                    // Those before it were asked when it didn't answer.
+                    if self.unanswered == 0 {
+                        return Ok(*stats);
+                    }
+                }
                 Some(Reply::Refused { why, .. }) => return Err(Error::Protocol(why)),
                 Some(Reply::Failed(failure)) if failure.kind != FailureKind::Stopped => {
                     return Err(Error::Failed(failure));
@@ -55,10 +84,10 @@ impl Visitor {
                 Some(_) => {}
                 None => {
                     return Err(Error::Stalled(format!(
-                        "feed {:?} (pid {}) has not answered for {} s",
+                        "feed {:?} (pid {}) has not answered for {:.1} s",
                         self.name,
                         self.server.pid,
-                        timeout.as_secs_f64()
+                        self.asked.elapsed().as_secs_f64()
                     )));
                 }
             }

@@ -85,6 +85,8 @@ pub struct CursorWords {
     pub cursor: AtomicU64,
     /// Batches handed out.
     pub batches: AtomicU64,
+    /// And the samples in them.
+    pub samples: AtomicU64,
     /// Time spent waiting for data.
     pub waited_nanos: AtomicU64,
     /// Samples that were overwritten before they were handed out.
@@ -124,6 +126,7 @@ impl Default for CursorWords {
             rest: AtomicU32::new(AWAKE),
             cursor: AtomicU64::new(0),
             batches: AtomicU64::new(0),
+            samples: AtomicU64::new(0),
             waited_nanos: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
         }

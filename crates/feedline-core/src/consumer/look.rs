@@ -141,7 +141,7 @@ impl Consumer {
 
     /// `None` if the batch was overwritten before it could be taken.
     pub(super) fn take(&mut self, Cut { first, until, next, is_last }: Cut) -> Result<Option<Received>, Error> {
-        let was = self.view.mode();
+        let was = self.view.manner();
         let received = if self.view.skips() {
             let Some(received) = self.view.take_unguarded(&self.head, first, until)? else { return Ok(None) };
             self.table.advance(self.epoch, until);
@@ -157,7 +157,7 @@ impl Consumer {
             }
             received
         };
-        if self.view.mode() != was {
+        if self.view.manner() != was {
             self.report_mode();
         }
         fault::point("consumer:cut");
@@ -168,6 +168,7 @@ impl Consumer {
         self.stats.batches += 1;
         self.stats.samples += until - first;
         self.table.page().batches.store(self.stats.batches, Ordering::Relaxed);
+        self.table.page().samples.store(self.stats.samples, Ordering::Relaxed);
         Ok(Some(received))
     }
 }

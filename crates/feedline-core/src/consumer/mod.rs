@@ -17,6 +17,7 @@ mod config;
 mod joining;
 mod link;
 mod look;
+mod manner;
 mod news;
 mod patience;
 mod pressure;
@@ -36,6 +37,8 @@ pub use self::config::{Config, Mode, WhenMissing};
 use self::link::Link;
 pub(crate) use self::link::connect_to;
 use self::look::Look;
+use self::manner::CopiesBecause;
+pub(crate) use self::manner::Manner;
 use self::patience::Patience;
 use self::pressure::Pressure;
 pub use self::report::{ConsumerStats, EpochLength};
@@ -260,7 +263,7 @@ impl Consumer {
         }
         self.pressure.relieve(&self.head, &self.table);
         if self.pressure.is_hoarder(&self.table) {
-            self.view.copy_from_now_on("it keeps its batches", &self.config.name);
+            self.view.copy_from_now_on(CopiesBecause::Keeps, "it keeps its batches", &self.config.name);
             self.report_mode();
         }
         let mut slice = PRESSED_SLICE;
@@ -345,8 +348,7 @@ impl Consumer {
     }
 
     fn report_mode(&self) {
-        let mode = crate::server::mode_number(self.view.mode());
-        self.table.page().mode.store(mode, Ordering::Relaxed);
+        self.table.page().mode.store(self.view.manner().number(), Ordering::Relaxed);
     }
 }
 

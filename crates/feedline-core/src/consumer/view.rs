@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use feedline_ring::{Access, BufferPool, HeadReader, Layout, LeaseTable, Mapping, Memfd, PrivatePages, Window};
 
+use super::manner::{CopiesBecause, Manner};
 use super::Mode;
 use crate::batch::{Received, Value};
 use crate::error::Error;
@@ -40,6 +41,7 @@ pub(crate) struct View {
     pages: Option<PrivatePages>,
     pool: BufferPool,
     mode: Mode,
+    copies_because: Option<CopiesBecause>,
     remaps: u64,
     /// The last batch cut in place, and how many there were.
     last: Option<Range>,
@@ -49,6 +51,7 @@ pub(crate) struct View {
 
 impl View {
     pub fn new(info: RingInfo, memory: OwnedFd, mode: Mode, name: &str) -> Result<Self, Error> {
+        let mut copies_because = (info.skips && mode != Mode::Copy).then_some(CopiesBecause::FeedSkips);
         let mode = if info.skips { Mode::Copy } else { mode };
         let (memfd, shared, current) = open(&info, memory, mode, name)?;
         let pages = PrivatePages::open();
@@ -56,6 +59,7 @@ impl View {
             tracing::warn!(
                 "this kernel does not show a process its own pages (/proc/self/pagemap): batches are copied"
             );
+            copies_because = Some(CopiesBecause::Kernel);
             Mode::Copy
         } else {
             mode
@@ -70,6 +74,7 @@ impl View {
             pages,
             pool: BufferPool::default(),
             mode,
+            copies_because,
             remaps: 0,
             last: None,
             cuts: 0,
@@ -134,6 +139,11 @@ impl View {
             Mode::Copy => "copy",
             Mode::ReadOnly => "readonly",
         }
+    }
+
+    /// The mode, with why.
+    pub fn manner(&self) -> Manner {
+        Manner(self.mode, self.copies_because)
     }
 
     /// Refuses, where it was asked for, a batch size that can never be given.
@@ -257,13 +267,13 @@ impl View {
         // Pages that we made private ourselves say nothing about the trainer.
         self.writes_seen += u32::from(!self.current.has_kept());
         if self.writes_seen > WRITER {
-            self.copy_from_now_on("it writes into its batches", name);
+            self.copy_from_now_on(CopiesBecause::Writes, "it writes into its batches", name);
             return;
         }
         let layout = layout(&self.info).expect("it was mapped before");
         match Mapping::new(&self.memfd, &layout, access(self.mode)) {
             Ok(mapping) => (self.current, self.last) = (Arc::new(mapping), None),
-            Err(error) => self.copy_from_now_on(&error.to_string(), name),
+            Err(error) => self.copy_from_now_on(CopiesBecause::Kernel, &error.to_string(), name),
         }
     }
 
@@ -276,7 +286,7 @@ impl View {
         if self.current.was_written(pages, lane, position, len) {
             self.writes_seen += 1;
             if self.writes_seen > WRITER {
-                self.copy_from_now_on("it writes into its batches", name);
+                self.copy_from_now_on(CopiesBecause::Writes, "it writes into its batches", name);
             }
         } else {
             self.writes_seen = 0;
@@ -284,10 +294,10 @@ impl View {
     }
 
     /// Gives up on views: making pages private costs eight times what a copy does.
-    pub fn copy_from_now_on(&mut self, why: &str, name: &str) {
+    pub fn copy_from_now_on(&mut self, because: CopiesBecause, why: &str, name: &str) {
         if self.mode == Mode::Cow {
             tracing::info!("feed {name:?}: this consumer gets copies from now on, because {why}");
-            self.mode = Mode::Copy;
+            (self.mode, self.copies_because) = (Mode::Copy, Some(because));
             self.last = None;
             self.current = Arc::clone(&self.shared);
         }

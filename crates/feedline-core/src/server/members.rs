@@ -10,16 +10,8 @@ use feedline_ring::signal::CursorWords;
 use feedline_ring::{CursorHandle, Doorbell};
 
 use super::{ConsumerStats, Since};
-use crate::consumer::own_step;
+use crate::consumer::{Manner, own_step};
 use crate::wire::{Rank, Reply};
-
-/// How a consumer takes its batches, as it reports in its page.
-const MODES: [&str; 3] = ["cow", "copy", "readonly"];
-
-/// The number that stands for a mode in a consumer's page.
-pub(crate) fn mode_number(mode: &str) -> u32 {
-    MODES.iter().position(|name| *name == mode).unwrap_or(MODES.len()) as u32
-}
 
 /// One consumer.
 pub(super) struct Member {
@@ -191,12 +183,13 @@ impl Members {
 
     /// Of all; `age` tells how long a sample has been there.
     pub fn stats(&self, log: &Log, age: impl Fn(u64) -> Duration) -> Vec<ConsumerStats> {
+        let mut jobs = BTreeMap::new();
         self.map
             .iter()
             .map(|(&id, member)| {
                 let page = &member.page;
                 let cursor = page.cursor.load(Ordering::Relaxed);
-                let mode = page.mode.load(Ordering::Relaxed) as usize;
+                let (mode, copies_because) = Manner::words(page.mode.load(Ordering::Relaxed));
                 let lag_samples = if member.joined { log.head().saturating_sub(cursor) } else { 0 };
                 ConsumerStats {
                     id,
@@ -204,14 +197,17 @@ impl Members {
                     uid: member.uid,
                     joined: member.joined,
                     batch_size: member.batch_size,
+                    job: member.rank.map_or(id, |rank| *jobs.entry(rank.group).or_insert(id)),
                     rank: member.rank.map(|Rank { rank, world, .. }| (rank, world)),
                     epoch: log.cursor(id).map_or(0, |(epoch, _)| epoch),
                     cursor,
                     lag_samples,
                     lag_secs: if lag_samples > 0 { age(cursor).as_secs_f64() } else { 0.0 },
-                    mode: MODES.get(mode).copied().unwrap_or("unknown").to_owned(),
+                    mode: mode.to_owned(),
+                    copies_because: copies_because.map(str::to_owned),
                     leases: page.leases.load(Ordering::Relaxed),
                     batches: page.batches.load(Ordering::Relaxed),
+                    samples: page.samples.load(Ordering::Relaxed),
                     skipped: page.skipped.load(Ordering::Relaxed),
                     waited_secs: page.waited_nanos.load(Ordering::Relaxed) as f64 / 1e9,
                     waiting: member.joined && page.is_waiting(),

@@ -50,7 +50,6 @@ use crate::names::HeldName;
 use crate::source::{Mark, Source};
 
 pub use self::events::Event;
-pub(crate) use self::members::mode_number;
 pub use self::shape::{History, RingSize};
 pub(crate) use self::shape::{layout, strides};
 pub use self::stats::{ConsumerStats, ServerStats};

@@ -63,6 +63,10 @@ pub struct ServerStats {
     pub replay: bool,
     /// How many consumers the first batch waits for.
     pub wait_for: u32,
+    /// Whether so many have asked, once.
+    pub gate_open: bool,
+    /// Whether every epoch is written, so that nothing is left but to read.
+    pub all_written: bool,
     /// Time in the loader, in all.
     pub loading_secs: f64,
     /// Time in which batches were copied into the ring.
@@ -90,6 +94,8 @@ pub struct ConsumerStats {
     pub joined: bool,
     /// What it asked for; `None` is the source's own batches. Of all ranks together.
     pub batch_size: Option<u64>,
+    /// The same for all ranks of one job; else its own `id`.
+    pub job: u64,
     /// Which rank it is, of how many.
     pub rank: Option<(u32, u32)>,
     /// Its epoch.
@@ -102,10 +108,14 @@ pub struct ConsumerStats {
     pub lag_secs: f64,
     /// "cow", "copy" or "readonly".
     pub mode: String,
+    /// Why it copies: "asked for", "it writes in place", "it keeps batches", "lag is skip" or "the kernel".
+    pub copies_because: Option<String>,
     /// Live leases.
     pub leases: u32,
     /// Batches taken.
     pub batches: u64,
+    /// And the samples in them.
+    pub samples: u64,
     /// Samples that were overwritten before it took them.
     pub skipped: u64,
     /// Time that it waited for data.
@@ -163,6 +173,11 @@ pub(super) fn stats(shared: &Shared) -> ServerStats {
         .into(),
         replay: shared.options.policy.replay,
         wait_for: shared.options.wait_for,
+        gate_open: state.members.gate_open,
+        all_written: match state.phase {
+            Phase::Draining | Phase::Ended => true,
+            _ => shared.options.policy.replay && state.log.epoch() > 0,
+        },
         loading_secs: loading,
         copying_secs: copying,
         wait_secs: waiting,

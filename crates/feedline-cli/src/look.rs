@@ -1,0 +1,65 @@
+//! One look at a feed: what its server says, and what the kernel says of the processes around it.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use feedline_core::proc::{self, Stat};
+use feedline_core::server::ServerStats;
+
+use crate::machine::{Ticks, allowed_cores};
+
+/// What was seen at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Look {
+    pub at: Instant,
+    pub stats: ServerStats,
+    pub ticks: Ticks,
+    pub allowed_cores: f64,
+    /// The server's children that load.
+    pub workers: Vec<u32>,
+    /// The server, its workers and its consumers, as far as they can be seen.
+    pub processes: BTreeMap<u32, Seen>,
+}
+
+/// What was seen of a process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    pub state: char,
+    pub cpu_secs: f64,
+}
+
+impl Look {
+    pub fn new(stats: ServerStats) -> Self {
+        let at = Instant::now();
+        let ticks = Ticks::now();
+        let workers = workers(&stats);
+        let mut processes = BTreeMap::new();
+        let consumers = stats.consumers.iter().map(|consumer| consumer.pid);
+        for pid in workers.iter().copied().chain(consumers).chain([stats.pid]) {
+            if let Some(Stat { state, cpu_secs, .. }) = Stat::of(pid) {
+                processes.insert(pid, Seen { state, cpu_secs });
+            }
+        }
+        let allowed_cores = allowed_cores(stats.pid, ticks.cores);
+        Self { at, stats, ticks, allowed_cores, workers, processes }
+    }
+}
+
+/// The children of a server, without those who consume, look on, or keep multiprocessing's books.
+fn workers(stats: &ServerStats) -> Vec<u32> {
+    let mut found = Vec::new();
+    for pid in proc::children(stats.pid) {
+        let command = proc::command(pid).unwrap_or_default();
+        if command.contains("multiprocessing.forkserver") {
+            // Its children look just like it; that they have none tells them apart.
+            let forked = proc::children(pid);
+            found.extend(if forked.is_empty() { vec![pid] } else { forked });
+        } else if !command.contains("multiprocessing.resource_tracker") {
+            found.push(pid);
+        }
+    }
+    let is_consumer = |pid: u32| stats.consumers.iter().any(|consumer| consumer.pid == pid);
+    found.retain(|&pid| pid != std::process::id() && !is_consumer(pid));
+    found.retain(|&pid| Stat::of(pid).is_some_and(|stat| stat.state != 'Z'));
+    found
+}

@@ -1,0 +1,125 @@
+//! Why a loader is slow: what it computes with, and what there is to compute with.
+
+use super::Evidence;
+use crate::words::{cpu, percent, some};
+
+/// All cores taken together: more than this is all that they give.
+pub(super) const BUSY: f64 = 0.92;
+/// One process: more than this of a core is computing without a pause.
+const COMPUTES: f64 = 0.8;
+/// And less than this is mostly waiting.
+const PAUSES: f64 = 0.5;
+
+/// What makes it slow, and what to change.
+pub(super) fn slow(evidence: &Evidence<'_>) -> String {
+    if let Some(text) = stopped(evidence) {
+        return text;
+    }
+    if evidence.workers.is_empty() { alone(evidence) } else { with_workers(evidence) }
+}
+
+/// Where a loader that does not come back may be.
+pub(super) fn stuck_at(evidence: &Evidence<'_>) -> String {
+    if let Some(text) = stopped(evidence) {
+        return format!("; {text}");
+    }
+    let (number, each) = (evidence.workers.len(), mean_cpu(evidence));
+    let who = if number == 0 {
+        format!("its process is at {} CPU", cpu(evidence.server.cpu_cores))
+    } else {
+        format!("its process is at {} CPU, {} at {}", cpu(evidence.server.cpu_cores), some(number, "worker"), cpu(each))
+    };
+    format!("; {who}{}: the server's log shows its stack after loader_warn_secs", disk(evidence))
+}
+
+/// A worker that somebody stopped.
+fn stopped(evidence: &Evidence<'_>) -> Option<String> {
+    let worker = evidence.workers.iter().find(|worker| matches!(worker.state, 'T' | 't'))?;
+    let (pid, state) = (worker.pid, worker.state);
+    Some(format!("its worker pid {pid} is stopped (state {state}): kill -CONT {pid} lets it go on"))
+}
+
+fn with_workers(evidence: &Evidence<'_>) -> String {
+    let (number, each) = (evidence.workers.len(), mean_cpu(evidence));
+    let workers = format!("{} at {} CPU", some(number, "worker"), cpu(each));
+    let main = evidence.server.cpu_cores;
+    if let Some(taken) = out_of_cores(evidence) {
+        return format!("{workers}, and {taken}: add cores, or make the transforms cheaper");
+    }
+    if each >= COMPUTES {
+        return format!("{workers}: add workers ({} free)", free(evidence));
+    }
+    if main >= COMPUTES && each < PAUSES && !is_also_a_job(evidence) {
+        return format!(
+            "{workers}, while the server's process is at {}: what runs there (sampler, unpickling, whatever wraps the \
+             DataLoader) holds them up; move it into the workers, or yield fewer and larger tensors",
+            cpu(main)
+        );
+    }
+    if each < PAUSES {
+        return format!(
+            "{workers}{}: they wait for storage or network; use faster storage, or more workers so that their waits overlap",
+            disk(evidence)
+        );
+    }
+    format!("{workers}{}: they compute and wait by turns; more workers would do both at once", disk(evidence))
+}
+
+fn alone(evidence: &Evidence<'_>) -> String {
+    let main = evidence.server.cpu_cores;
+    if is_also_a_job(evidence) {
+        return "it runs in the process of a job: give it workers (num_workers=), or a process of its own (feedline serve)"
+            .into();
+    }
+    let process = format!("it has no workers, and its process is at {} CPU", cpu(main));
+    if let Some(taken) = out_of_cores(evidence) {
+        return format!("{process}, and {taken}: add cores, or make the transforms cheaper");
+    }
+    if main >= COMPUTES {
+        return format!("{process}: give it workers (num_workers=; {} free)", free(evidence));
+    }
+    if main < PAUSES {
+        return format!(
+            "{process}{}: it waits for storage or network; use faster storage, or workers (num_workers=), whose waits overlap",
+            disk(evidence)
+        );
+    }
+    format!("{process}{}: it computes and waits by turns; workers (num_workers=) would do both at once", disk(evidence))
+}
+
+fn mean_cpu(evidence: &Evidence<'_>) -> f64 {
+    let sum: f64 = evidence.workers.iter().map(|worker| worker.cpu_cores).sum();
+    sum / evidence.workers.len().max(1) as f64
+}
+
+/// Whether there is nothing left to compute with, in words.
+fn out_of_cores(evidence: &Evidence<'_>) -> Option<String> {
+    let machine = evidence.machine;
+    if machine.cores > 0 && machine.busy_share >= BUSY {
+        let cores = machine.cores;
+        return Some(if cores == 1 { "the one core is busy".into() } else { format!("all {cores} cores are busy") });
+    }
+    let used = evidence.server.cpu_cores + evidence.workers.iter().map(|worker| worker.cpu_cores).sum::<f64>();
+    let allowed = machine.allowed_cores;
+    let is_less = allowed > 0.0 && allowed < f64::from(machine.cores);
+    (is_less && used >= BUSY * allowed).then(|| {
+        format!("the {allowed:.1} of {} cores that it may use (taskset, or a container's limit) are busy", machine.cores)
+    })
+}
+
+fn free(evidence: &Evidence<'_>) -> String {
+    let machine = evidence.machine;
+    let free = f64::from(machine.cores) * (1.0 - machine.busy_share.clamp(0.0, 1.0));
+    let free = if free.is_finite() { free.min(machine.allowed_cores.max(0.0)) } else { 0.0 };
+    format!("{free:.1} of {} {}", machine.cores, if machine.cores == 1 { "core is" } else { "cores are" })
+}
+
+/// If they were seen to wait for a disk.
+fn disk(evidence: &Evidence<'_>) -> String {
+    let seen = evidence.workers.iter().chain([evidence.server]).map(|process| process.disk_share).fold(0.0, f64::max);
+    if seen > 0.0 { format!(" (one was seen waiting for a disk, state D, in {} of the looks)", percent(seen)) } else { String::new() }
+}
+
+fn is_also_a_job(evidence: &Evidence<'_>) -> bool {
+    evidence.stats.consumers.iter().any(|consumer| consumer.pid == evidence.server.pid)
+}

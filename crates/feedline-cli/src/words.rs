@@ -1,0 +1,66 @@
+//! Numbers as people read them.
+
+/// `61 %`; what is no number, or beyond 0 to 1, is held within.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.0} %", sane(share).min(1.0) * 100.0)
+}
+
+/// Of one core, so that it may go beyond 100.
+pub(crate) fn cpu(cores: f64) -> String {
+    format!("{:.0} %", sane(cores) * 100.0)
+}
+
+/// `412 MB`, `1.5 GB`: in thousands, as `ring=` and `history=` take them.
+pub(crate) fn bytes(number: f64) -> String {
+    let number = sane(number);
+    let units = [("GB", 1e9), ("MB", 1e6), ("kB", 1e3)];
+    match units.iter().find(|(_, size)| number >= *size * 0.9995) {
+        Some((unit, size)) if number / size < 9.95 => format!("{:.1} {unit}", number / size),
+        Some((unit, size)) => format!("{:.0} {unit}", number / size),
+        None => format!("{number:.0} B"),
+    }
+}
+
+/// `950`, `12.4k`, `1.28M`.
+pub(crate) fn count(number: f64) -> String {
+    let number = sane(number);
+    match number {
+        0.0..10.0 if number.fract() > 0.0 => format!("{number:.1}"),
+        0.0..9_999.5 => format!("{number:.0}"),
+        9_999.5..999_950.0 => format!("{:.1}k", number / 1e3),
+        999_950.0..999_950_000.0 => format!("{:.2}M", number / 1e6),
+        _ => format!("{:.2}G", number / 1e9),
+    }
+}
+
+/// `0.4 s`, `40 s`, `3m07s`, `2h05m`.
+pub(crate) fn secs(number: f64) -> String {
+    match sane(number) {
+        number @ 0.0..9.95 => format!("{number:.1} s"),
+        number @ 9.95..99.5 => format!("{number:.0} s"),
+        number => crate::ls::duration_text(number),
+    }
+}
+
+/// `1 job`, `4 jobs`.
+pub(crate) fn some(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+fn sane(number: f64) -> f64 {
+    if number.is_finite() { number.max(0.0) } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_their_size() {
+        assert_eq!([0.004, 0.615, 7.0, -1.0, f64::NAN].map(percent), ["0 %", "62 %", "100 %", "0 %", "0 %"]);
+        assert_eq!([0.0, 999.0, 1e3, 1.5e9, 4.12e8, 9.96e6].map(bytes), ["0 B", "999 B", "1.0 kB", "1.5 GB", "412 MB", "10 MB"]);
+        assert_eq!([0.0, 0.5, 9.0, 12.4, 9_999.6, 1.28e6, 2e9].map(count), ["0", "0.5", "9", "12", "10.0k", "1.28M", "2.00G"]);
+        assert_eq!([0.0, 0.44, 9.97, 40.2, 187.0, f64::INFINITY].map(secs), ["0.0 s", "0.4 s", "10 s", "40 s", "3m07s", "0.0 s"]);
+        assert_eq!([some(1, "job"), some(4, "job")], ["1 job", "4 jobs"]);
+    }
+}
