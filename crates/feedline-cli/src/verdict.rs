@@ -18,8 +18,8 @@ mod tests;
 use feedline_core::server::{ConsumerStats, ServerStats};
 use serde::Serialize;
 
-use crate::view::{Job, Process, Rates};
 use crate::machine::Machine;
+use crate::view::{Job, Process, Rates};
 use crate::words::{bytes, count, percent, secs, some};
 
 /// Less than this was seen by chance.
@@ -127,7 +127,11 @@ fn over(stats: &ServerStats) -> Option<Verdict> {
 }
 
 fn reading(jobs: usize) -> String {
-    if jobs == 0 { "nobody reads".into() } else { format!("{} read", some(jobs, "job")).replace("1 job read", "1 job reads") }
+    if jobs == 0 {
+        "nobody reads".into()
+    } else {
+        format!("{} read", some(jobs, "job")).replace("1 job read", "1 job reads")
+    }
 }
 
 /// There was no batch yet.
@@ -145,7 +149,8 @@ fn starting(evidence: &Evidence<'_>) -> Option<Verdict> {
         };
         return Some(verdict(Kind::Quiet, text));
     }
-    let text = format!("stuck: the loader has been at its first batch for {}{}", secs(at_it), cause::stuck_at(evidence));
+    let text =
+        format!("stuck: the loader has been at its first batch for {}{}", secs(at_it), cause::stuck_at(evidence));
     Some(verdict(Kind::Stuck, text))
 }
 
@@ -162,6 +167,11 @@ fn idle(stats: &ServerStats) -> Option<Verdict> {
         format!("{} attached, and none has asked for a batch; {ready} samples are ready", are(here))
     } else if stats.consumers.iter().filter(|one| one.joined).all(|one| one.resting) {
         "every job is between two epochs".into()
+    } else if stats.consumers.iter().filter(|one| one.joined).all(|one| waits_for_epoch(stats, one)) {
+        format!(
+            "everybody who is here came late, and waits for epoch {}; a larger history= lets late jobs in",
+            stats.epoch + 1
+        )
     } else {
         return None;
     };
@@ -244,11 +254,17 @@ fn pace(evidence: &Evidence<'_>) -> Verdict {
     verdict(Kind::LoaderBound, text)
 }
 
+/// Whether a job came late, and waits for the next epoch: nothing but the epoch's end helps it.
+pub(crate) fn waits_for_epoch(stats: &ServerStats, consumer: &ConsumerStats) -> bool {
+    consumer.joined && !stats.replay && consumer.epoch > stats.epoch
+}
+
 /// Of those that have been seen for long enough, and have work to do.
 fn paces<'a>(evidence: &Evidence<'a>) -> Vec<Pace<'a>> {
     let mut jobs: Vec<(u64, Pace<'a>)> = Vec::new();
     for (consumer, job) in evidence.stats.consumers.iter().zip(evidence.jobs) {
-        if !consumer.joined || job.seen_secs.is_nan() || job.seen_secs < LEAST_SECS {
+        let is_new = job.seen_secs.is_nan() || job.seen_secs < LEAST_SECS;
+        if !consumer.joined || is_new || waits_for_epoch(evidence.stats, consumer) {
             continue;
         }
         match jobs.iter_mut().find(|(number, _)| *number == consumer.job) {
@@ -325,7 +341,9 @@ fn by_turns(evidence: &Evidence<'_>, who: &str) -> Verdict {
         format!("; all {} are busy: add cores, or use fewer jobs", some(evidence.machine.cores as usize, "core"))
     } else if evidence.stats.ring_samples < largest.saturating_mul(4) {
         let samples = count(evidence.stats.ring_samples as f64);
-        format!("; the ring has room for {samples} samples and the largest batch is {largest}: a larger ring= would even it out")
+        format!(
+            "; the ring has room for {samples} samples and the largest batch is {largest}: a larger ring= would even it out"
+        )
     } else {
         String::new()
     };

@@ -103,7 +103,10 @@ fn out_of_cores(evidence: &Evidence<'_>) -> Option<String> {
     let allowed = machine.allowed_cores;
     let is_less = allowed > 0.0 && allowed < f64::from(machine.cores);
     (is_less && used >= BUSY * allowed).then(|| {
-        format!("the {allowed:.1} of {} cores that it may use (taskset, or a container's limit) are busy", machine.cores)
+        format!(
+            "the {allowed:.1} of {} cores that it may use (taskset, or a container's limit) are busy",
+            machine.cores
+        )
     })
 }
 
@@ -117,7 +120,11 @@ fn free(evidence: &Evidence<'_>) -> String {
 /// If they were seen to wait for a disk.
 fn disk(evidence: &Evidence<'_>) -> String {
     let seen = evidence.workers.iter().chain([evidence.server]).map(|process| process.disk_share).fold(0.0, f64::max);
-    if seen > 0.0 { format!(" (one was seen waiting for a disk, state D, in {} of the looks)", percent(seen)) } else { String::new() }
+    if seen > 0.0 {
+        format!(" (one was seen waiting for a disk, state D, in {} of the looks)", percent(seen))
+    } else {
+        String::new()
+    }
 }
 
 fn is_also_a_job(evidence: &Evidence<'_>) -> bool {

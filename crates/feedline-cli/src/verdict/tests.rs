@@ -1,0 +1,275 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// A feed that runs, with these shares of the source's time, for consumers that wait these shares of theirs.
+struct Case {
+    stats: ServerStats,
+    rates: Rates,
+    server: Process,
+    workers: Vec<Process>,
+    jobs: Vec<Job>,
+    machine: Machine,
+}
+
+fn case(loading: f64, copying: f64, waiting: f64, waits: &[f64]) -> Case {
+    let consumer = |id: usize| ConsumerStats {
+        id: id as u64,
+        job: id as u64,
+        pid: 800 + id as u32,
+        joined: true,
+        batch_size: Some(32),
+        ..ConsumerStats::default()
+    };
+    let job = |&wait_share: &f64| Job { seen_secs: 5.0, wait_share, ..Job::default() };
+    Case {
+        stats: ServerStats {
+            state: "running".into(),
+            lag: "block".into(),
+            batches: 1000,
+            samples: 32_000,
+            ring_samples: 1024,
+            ring_fill: 0.99,
+            gate_open: true,
+            wait_for: 1,
+            loading_secs: 100.0,
+            consumers: (0..waits.len()).map(consumer).collect(),
+            ..ServerStats::default()
+        },
+        rates: Rates {
+            window_secs: 5.0,
+            bytes_per_sec: 2.1e8,
+            loading_share: loading,
+            copying_share: copying,
+            waiting_share: waiting,
+            ..Rates::default()
+        },
+        server: Process { pid: 700, state: 'S', ..Process::default() },
+        workers: Vec::new(),
+        jobs: waits.iter().map(job).collect(),
+        machine: Machine { cores: 8, busy_share: 0.3, allowed_cores: 8.0 },
+    }
+}
+
+impl Case {
+    fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    fn workers(self, number: u32, cpu_cores: f64) -> Self {
+        let worker = |index| Process { pid: 710 + index, state: 'R', cpu_cores, ..Process::default() };
+        self.with(|case| case.workers = (0..number).map(worker).collect())
+    }
+
+    fn verdict(&self) -> Verdict {
+        judge(&Evidence {
+            stats: &self.stats,
+            rates: &self.rates,
+            server: &self.server,
+            workers: &self.workers,
+            jobs: &self.jobs,
+            machine: &self.machine,
+        })
+    }
+
+    #[track_caller]
+    fn is(&self, kind: Kind, parts: &[&str]) {
+        let verdict = self.verdict();
+        assert_eq!(verdict.kind, kind, "{}", verdict.text);
+        for part in parts {
+            assert!(verdict.text.contains(part), "{part:?} is not in {:?}", verdict.text);
+        }
+    }
+}
+
+/// Four jobs that wait for a loader.
+fn hungry() -> Case {
+    case(0.97, 0.02, 0.01, &[0.6, 0.62, 0.61, 0.61])
+}
+
+#[test]
+fn a_slow_loader_is_told_from_what_makes_it_slow() {
+    let loader = Kind::LoaderBound;
+    let jobs = "loader-bound: 4 jobs wait 61 % of the time for the loader; ";
+    hungry().workers(2, 0.98).is(loader, &[jobs, "2 workers at 98 % CPU: add workers (5.6 of 8 cores are free)"]);
+    let busy = |case: Case| case.with(|case| case.machine.busy_share = 0.99);
+    busy(hungry().workers(8, 0.97)).is(loader, &["8 workers at 97 % CPU, and all 8 cores are busy: add cores"]);
+    busy(hungry().workers(8, 0.4)).is(loader, &["8 workers at 40 % CPU, and all 8 cores are busy: add cores"]);
+    hungry().workers(4, 0.05).is(loader, &["4 workers at 5 % CPU: they wait for storage or network"]);
+    hungry()
+        .workers(4, 0.05)
+        .with(|case| case.workers[2].disk_share = 0.8)
+        .is(loader, &["state D, in 80 % of the looks", "storage or network"]);
+    hungry()
+        .workers(4, 0.2)
+        .with(|case| case.server.cpu_cores = 0.99)
+        .is(loader, &["while the server's process is at 99 %", "move it into the workers"]);
+    hungry().workers(4, 0.65).is(loader, &["by turns; more workers"]);
+    hungry()
+        .with(|case| case.server.cpu_cores = 0.99)
+        .is(loader, &["no workers", "99 % CPU: give it workers (num_workers="]);
+    hungry().with(|case| case.server.cpu_cores = 0.02).is(loader, &["at 2 % CPU: it waits for storage or network"]);
+    busy(hungry().with(|case| case.server.cpu_cores = 0.5)).is(loader, &["all 8 cores are busy"]);
+    hungry()
+        .workers(4, 0.9)
+        .with(|case| case.workers[1].state = 'T')
+        .is(loader, &["worker pid 711 is stopped (state T): kill -CONT 711"]);
+    // Pinned, or in a container with half a core: its workers look idle and are not.
+    hungry()
+        .workers(2, 0.24)
+        .with(|case| case.machine.allowed_cores = 0.5)
+        .is(loader, &["the 0.5 of 8 cores that it may use"]);
+    hungry().with(|case| case.stats.consumers[0].pid = 700).is(loader, &["in the process of a job"]);
+}
+
+#[test]
+fn those_who_wait_are_counted() {
+    case(0.98, 0.01, 0.0, &[0.5]).is(Kind::LoaderBound, &["1 job waits 50 %"]);
+    case(0.98, 0.01, 0.0, &[0.5, 0.02, 0.0]).is(Kind::LoaderBound, &["1 of 3 jobs waits 50 %"]);
+    // Ranks go at one pace: the one that waits speaks for the others, who wait for it.
+    let ranks = case(0.98, 0.01, 0.0, &[0.0, 0.6, 0.01, 0.0]).with(|case| {
+        for (rank, consumer) in case.stats.consumers.iter_mut().enumerate() {
+            (consumer.job, consumer.rank) = (0, Some((rank as u32, 4)));
+        }
+    });
+    ranks.is(Kind::LoaderBound, &["1 job waits 60 %"]);
+}
+
+#[test]
+fn a_slow_consumer_is_named() {
+    let held = || {
+        case(0.2, 0.05, 0.75, &[0.0, 0.7, 0.72]).with(|case| {
+            (case.stats.consumers[0].lag_samples, case.stats.consumers[0].lag_secs) = (1000, 40.0);
+        })
+    };
+    let text =
+        ["held back by pid 800: 2 of 3 jobs wait 71 %", "lag 40 s (1000 samples), ring full", "try lag='history'"];
+    held().is(Kind::HeldBack, &text);
+    assert_eq!(held().verdict().pid, Some(800));
+    held().with(|case| case.jobs[0].process.state = 'T').is(Kind::HeldBack, &["stopped (state T): kill -CONT 800"]);
+    held().with(|case| case.stats.consumers[0].resting = true).is(Kind::HeldBack, &["not asked for the next"]);
+    let full = held().with(|case| (case.stats.lag, case.stats.history_bytes) = ("history".into(), 256_000_000));
+    full.is(Kind::HeldBack, &["history full (256 MB); a larger history="]);
+    let rank = held().with(|case| case.stats.consumers[0].rank = Some((0, 2)));
+    rank.is(Kind::HeldBack, &["pid 800 (rank 0 of 2)"]);
+    // A source that waits for one is no slow loader, even if it mostly loads.
+    held().with(|case| (case.rates.loading_share, case.rates.waiting_share) = (0.7, 0.25)).is(Kind::HeldBack, &[]);
+    // Nobody waits for anybody: who waits does so for the loader.
+    held().with(|case| case.stats.lag = "skip".into()).is(Kind::LoaderBound, &["2 of 3"]);
+}
+
+#[test]
+fn copying_is_told_from_loading() {
+    let copying = || case(0.1, 0.88, 0.0, &[0.5, 0.5]);
+    copying()
+        .is(Kind::CopyBound, &["2 jobs wait 50 %", "takes 88 % of the source's time, at 210 MB/s", "smaller samples"]);
+    copying()
+        .with(|case| case.stats.history_in_file = true)
+        .is(Kind::DiskBound, &["the history's file takes 88 %", "at 210 MB/s", "faster disk", "no history_dir"]);
+    case(0.9, 0.1, 0.0, &[0.5]).with(|case| case.stats.history_in_file = true).is(Kind::LoaderBound, &[]);
+}
+
+#[test]
+fn nothing_to_gain_is_said() {
+    case(0.1, 0.05, 0.85, &[0.02, 0.0])
+        .is(Kind::TrainersBound, &["nothing to gain here", "no job waits more than 2 %", "85 %"]);
+    case(0.93, 0.05, 0.02, &[0.05, 0.01]).is(Kind::Balanced, &["no job waits more than 5 %", "busy 98 %"]);
+    case(0.3, 0.1, 0.5, &[0.4, 0.4]).is(Kind::Balanced, &["2 jobs wait 40 %", "the loader 50 %"]);
+    case(0.3, 0.1, 0.5, &[0.4, 0.4]).with(|case| case.stats.ring_samples = 64).is(Kind::Balanced, &["a larger ring="]);
+    // One that rests between epochs asks for nothing.
+    case(0.1, 0.0, 0.9, &[0.0])
+        .with(|case| case.stats.consumers[0].resting = true)
+        .is(Kind::Quiet, &["between two epochs"]);
+}
+
+#[test]
+fn what_cannot_be_judged_is_not() {
+    let quiet = Kind::Quiet;
+    case(0.0, 0.0, 1.0, &[])
+        .with(|case| case.stats.ring_used_samples = 512)
+        .is(quiet, &["nobody reads", "512 samples"]);
+    case(0.0, 0.0, 1.0, &[0.0]).with(|case| case.stats.consumers[0].joined = false).is(quiet, &["1 job is attached"]);
+    hungry().with(|case| case.rates.window_secs = 0.0).is(quiet, &["looking ..."]);
+    hungry().with(|case| case.jobs.iter_mut().for_each(|job| job.seen_secs = 0.1)).is(quiet, &["looking ..."]);
+    let late = |id: usize| move |case: &mut Case| case.stats.consumers[id].epoch = 1;
+    case(0.3, 0.1, 0.6, &[0.0, 0.99]).with(late(1)).is(Kind::TrainersBound, &["no job waits more than 0 %"]);
+    case(0.3, 0.1, 0.6, &[0.99]).with(late(0)).is(quiet, &["waits for epoch 1"]);
+    let gate = hungry().with(|case| (case.stats.gate_open, case.stats.wait_for) = (false, 6));
+    gate.is(quiet, &["waits for 2 of 6 jobs: wait_for=6"]);
+    let starting = |secs: f64| hungry().with(|case| (case.stats.batches, case.stats.loader_call_secs) = (0, secs));
+    starting(12.0).is(quiet, &["starting: the loader has been at its first batch for 12 s"]);
+    starting(0.0).is(quiet, &["starting"]);
+    starting(300.0).is(Kind::Stuck, &["first batch for 5m00s", "0 % CPU", "stack"]);
+}
+
+#[test]
+fn a_loader_that_does_not_come_back_is_stuck() {
+    let stuck = |secs: f64| {
+        hungry().workers(2, 0.0).with(|case| {
+            (case.stats.loader_call_secs, case.stats.loading_secs) = (secs, 100.0 + secs);
+            case.stats.consumers[0].waiting = true;
+        })
+    };
+    stuck(45.0).is(Kind::Stuck, &["one batch for 45 s (0.1 s is usual)", "2 workers at 0 %"]);
+    stuck(45.0).with(|case| case.workers[0].state = 'T').is(Kind::Stuck, &["worker pid 710 is stopped"]);
+    stuck(5.0).is(Kind::LoaderBound, &[]);
+    // Where every batch takes that long, it is only slow.
+    stuck(12.0).with(|case| case.stats.batches = 10).is(Kind::LoaderBound, &[]);
+}
+
+#[test]
+fn an_end_is_an_end() {
+    let state = |state: &str| hungry().with(|case| case.stats.state = state.into());
+    state("ended").is(Kind::Quiet, &["ended"]);
+    state("stopped").is(Kind::Quiet, &["stopped"]);
+    let event =
+        feedline_core::server::Event { kind: "failed".into(), text: "ValueError: 7".into(), ..Default::default() };
+    state("failed").with(|case| case.stats.events.push(event)).is(Kind::Failed, &["failed: ValueError: 7"]);
+    let written = || hungry().with(|case| case.stats.all_written = true);
+    written().with(|case| case.stats.consumers[2].lag_samples = 90).is(Kind::Loaded, &["4 jobs read, pid 802 has 90"]);
+    written()
+        .with(|case| case.stats.replay = true)
+        .is(Kind::Loaded, &["all 32.0k samples are loaded", "nothing to load"]);
+}
+
+/// Any number at all, the odd ones more often.
+fn number() -> impl Strategy<Value = f64> {
+    let odd = prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(-1.0), Just(0.0), Just(1.0), Just(1e300)];
+    prop_oneof![3 => 0.0..1.2, 1 => odd, 1 => any::<f64>()]
+}
+
+proptest! {
+    #[test]
+    fn whatever_the_numbers_are_the_words_are_words(
+        shares in [number(), number(), number(), number(), number(), number()],
+        waits in prop::collection::vec(number(), 0..6),
+        workers in prop::collection::vec((number(), prop::char::any()), 0..4),
+        (batches, lag, written, file, gate) in (any::<u64>(), 0..4usize, any::<bool>(), any::<bool>(), any::<bool>()),
+        (cores, ring, state) in (any::<u32>(), any::<u64>(), 0..6usize),
+    ) {
+        let mut case = case(shares[0], shares[1], shares[2], &waits);
+        case.stats.state = ["running", "running", "starting", "ended", "failed", ""][state].into();
+        case.stats.lag = ["block", "history", "skip", ""][lag].into();
+        (case.stats.batches, case.stats.ring_samples, case.stats.history_bytes) = (batches, ring, batches);
+        (case.stats.all_written, case.stats.history_in_file, case.stats.gate_open) = (written, file, gate);
+        (case.stats.loader_call_secs, case.stats.ring_fill, case.rates.bytes_per_sec) = (shares[3], shares[4], shares[5]);
+        (case.server.cpu_cores, case.rates.window_secs) = (shares[4], shares[5]);
+        case.machine = Machine { cores, busy_share: shares[5], allowed_cores: shares[3] };
+        for (index, consumer) in case.stats.consumers.iter_mut().enumerate() {
+            (consumer.lag_secs, consumer.lag_samples, consumer.job) = (shares[index % 6], batches, index as u64 / 2);
+        }
+        case.workers = workers
+            .iter()
+            .map(|&(cpu_cores, state)| Process { cpu_cores, disk_share: cpu_cores, state, ..Process::default() })
+            .collect();
+        let text = case.verdict().text;
+        prop_assert!(!text.is_empty() && !text.contains('\n'));
+        prop_assert!(!["NaN", "inf ", "-"].iter().any(|word| text.replace("-bound", "").replace("-CONT", "").contains(word)), "{}", text);
+        // A share is one.
+        for (at, _) in text.match_indices(" % of the time") {
+            let share: f64 = text[..at].rsplit(' ').next().unwrap_or_default().parse().unwrap_or(-1.0);
+            prop_assert!((0.0..=100.0).contains(&share), "{}", text);
+        }
+    }
+}

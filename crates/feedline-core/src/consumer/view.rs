@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use feedline_ring::{Access, BufferPool, HeadReader, Layout, LeaseTable, Mapping, Memfd, PrivatePages, Window};
 
-use super::manner::{CopiesBecause, Manner};
 use super::Mode;
+use super::manner::{CopiesBecause, Manner};
 use crate::batch::{Received, Value};
 use crate::error::Error;
 use crate::limits::{available_bytes, size_text};

@@ -190,7 +190,9 @@ impl Members {
                 let page = &member.page;
                 let cursor = page.cursor.load(Ordering::Relaxed);
                 let (mode, copies_because) = Manner::words(page.mode.load(Ordering::Relaxed));
-                let lag_samples = if member.joined { log.head().saturating_sub(cursor) } else { 0 };
+                // Who waits for its turn, or for its epoch, has no place yet.
+                let has_place = log.cursor(id).is_some_and(|(_, released)| released.is_some());
+                let lag_samples = if member.joined && has_place { log.head().saturating_sub(cursor) } else { 0 };
                 ConsumerStats {
                     id,
                     pid: member.pid,

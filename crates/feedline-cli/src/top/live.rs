@@ -1,0 +1,215 @@
+//! The screen: draws what a thread sees, scrolls, and gives the terminal back as it was, whatever happens.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use feedline_core::names;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::layout::{Alignment, Rect};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+use ratatui::{DefaultTerminal, Frame};
+use signal_hook::consts::{SIGHUP, SIGTERM};
+
+use super::page;
+use super::paint::{self, DIM};
+use crate::output::is_coloured;
+use crate::watch::{Found, Watcher};
+
+/// How often keys, signals and news are looked for.
+const TICK: Duration = Duration::from_millis(50);
+/// Rates are wanted soon, however seldom somebody wants to look.
+const FIRST: Duration = Duration::from_secs(1);
+/// How long a feed that ended is remembered.
+const REMEMBERED: Duration = Duration::from_secs(15);
+
+/// The terminal is ours until this is dropped. A panic gives it back too, before it says anything.
+struct Screen(DefaultTerminal);
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+/// What somebody wants.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    Quit(u8),
+    Scroll(i32),
+    Page(i32),
+    Top,
+    Bottom,
+    Nothing,
+}
+
+/// What is on the screen.
+#[derive(Default)]
+pub(super) struct State {
+    pub found: Option<Vec<Found>>,
+    pub has_colours: bool,
+    pub scroll: usize,
+    /// Feeds that were there, and when they no longer were.
+    gone: BTreeMap<String, Instant>,
+    /// How many lines there are, and how many are seen.
+    lines: usize,
+    height: usize,
+}
+
+pub(super) fn run(names: &[String], interval: Duration) -> anyhow::Result<u8> {
+    let ended_by = Arc::new(AtomicUsize::new(0));
+    for signal in [SIGTERM, SIGHUP] {
+        signal_hook::flag::register_usize(signal, Arc::clone(&ended_by), signal as usize)?;
+    }
+    let news = watch(names.to_vec(), interval);
+    let code = {
+        let mut screen = Screen(ratatui::try_init()?);
+        let mut state = State { has_colours: is_coloured(&std::io::stdout()), ..State::default() };
+        follow(&mut screen.0, &mut state, &news, &ended_by)
+    };
+    // The terminal is as it was: now the signal may do what it does.
+    let signal = ended_by.load(Ordering::Relaxed);
+    if signal != 0 {
+        signal_hook::low_level::emulate_default_handler(signal as i32)?;
+    }
+    Ok(code?)
+}
+
+/// Looks from a thread of its own: a server that is stopped must not hold up the keys. It ends when nobody listens.
+fn watch(names: Vec<String>, interval: Duration) -> Receiver<Vec<Found>> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut watcher = Watcher::new(names);
+        let mut pause = interval.min(FIRST);
+        while sender.send(watcher.look()).is_ok() {
+            std::thread::sleep(pause);
+            pause = interval;
+        }
+    });
+    receiver
+}
+
+fn follow(
+    terminal: &mut DefaultTerminal,
+    state: &mut State,
+    news: &Receiver<Vec<Found>>,
+    ended_by: &AtomicUsize,
+) -> std::io::Result<u8> {
+    let mut is_stale = true;
+    while ended_by.load(Ordering::Relaxed) == 0 {
+        match news.recv_timeout(Duration::ZERO) {
+            Ok(found) => {
+                state.see(found);
+                is_stale = true;
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            // The thread is gone, and its panic is on the screen that we leave now.
+            Err(RecvTimeoutError::Disconnected) => return Ok(1),
+        }
+        if std::mem::take(&mut is_stale) {
+            terminal.draw(|frame| state.draw(frame))?;
+        }
+        if !event::poll(TICK)? {
+            continue;
+        }
+        is_stale = true;
+        if let Event::Key(key) = event::read()?
+            && let Wish::Quit(code) = state.obey(key)
+        {
+            return Ok(code);
+        }
+    }
+    Ok(0)
+}
+
+/// What a key means.
+pub(super) fn wish(key: KeyEvent) -> Wish {
+    if key.kind == KeyEventKind::Release {
+        return Wish::Nothing;
+    }
+    match key.code {
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Wish::Quit(130),
+        KeyCode::Char('q') | KeyCode::Esc => Wish::Quit(0),
+        KeyCode::Down | KeyCode::Char('j') => Wish::Scroll(1),
+        KeyCode::Up | KeyCode::Char('k') => Wish::Scroll(-1),
+        KeyCode::PageDown | KeyCode::Char(' ') => Wish::Page(1),
+        KeyCode::PageUp => Wish::Page(-1),
+        KeyCode::Home | KeyCode::Char('g') => Wish::Top,
+        KeyCode::End | KeyCode::Char('G') => Wish::Bottom,
+        _ => Wish::Nothing,
+    }
+}
+
+impl State {
+    pub fn see(&mut self, found: Vec<Found>) {
+        for one in self.found.iter().flatten() {
+            self.gone.entry(one.feed.name.clone()).or_insert_with(Instant::now);
+        }
+        self.gone.retain(|name, since| since.elapsed() < REMEMBERED && !found.iter().any(|one| one.feed.name == *name));
+        self.found = Some(found);
+    }
+
+    fn obey(&mut self, key: KeyEvent) -> Wish {
+        let wish = wish(key);
+        let page = self.height.saturating_sub(1).max(1) as i32;
+        let by = match wish {
+            Wish::Scroll(lines) => lines,
+            Wish::Page(pages) => pages * page,
+            Wish::Top => i32::MIN,
+            Wish::Bottom => i32::MAX,
+            Wish::Quit(_) | Wish::Nothing => 0,
+        };
+        self.scroll = (self.scroll as i64 + i64::from(by)).clamp(0, self.furthest() as i64) as usize;
+        wish
+    }
+
+    fn furthest(&self) -> usize {
+        self.lines.saturating_sub(self.height)
+    }
+
+    pub fn draw(&mut self, frame: &mut Frame<'_>) {
+        let area = frame.area();
+        let mut lines = self.lines(area.width);
+        (self.lines, self.height) = (lines.len(), usize::from(area.height.saturating_sub(2)));
+        self.scroll = self.scroll.min(self.furthest());
+        let mut head = vec![page::summary(self.found.as_deref().unwrap_or_default())];
+        let mut hint = vec![Line::from(Span::styled(self.hint(), DIM))];
+        if !self.has_colours {
+            [&mut lines, &mut head, &mut hint].into_iter().for_each(|lines| paint::without_colours(lines));
+        }
+        let row = |y: u16, height: u16| Rect { y, height: height.min(area.height.saturating_sub(y)), ..area };
+        let hint_width = hint[0].width() as u16;
+        frame.render_widget(Paragraph::new(head), row(0, 1));
+        if hint_width + 24 <= area.width {
+            let right = Rect { x: area.width - hint_width, width: hint_width, ..row(0, 1) };
+            frame.render_widget(Paragraph::new(hint).alignment(Alignment::Right), right);
+        }
+        let seen: Vec<Line<'_>> = lines.into_iter().skip(self.scroll).collect();
+        frame.render_widget(Paragraph::new(seen), row(2, area.height.saturating_sub(2)));
+    }
+
+    fn hint(&self) -> String {
+        if self.furthest() == 0 {
+            return "q quits".into();
+        }
+        let last = (self.scroll + self.height).min(self.lines);
+        format!("{}-{last} of {} lines, ↑ ↓ scroll, q quits", self.scroll + 1, self.lines)
+    }
+
+    fn lines(&self, width: u16) -> Vec<Line<'static>> {
+        let Some(found) = &self.found else { return vec![Line::from(Span::styled("looking ...", DIM))] };
+        let mut lines = page::lines(found, width);
+        if found.is_empty() {
+            let folder = names::folder();
+            lines.push(Line::from(format!("no feeds run for this user (looking in {})", folder.display())));
+        }
+        for (name, since) in &self.gone {
+            let text = format!("{name} ended {} s ago", since.elapsed().as_secs());
+            lines.extend([Line::default(), Line::from(Span::styled(text, DIM))]);
+        }
+        lines
+    }
+}
