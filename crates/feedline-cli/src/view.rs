@@ -62,6 +62,8 @@ pub struct Process {
     pub state: char,
     /// How many cores it keeps busy.
     pub cpu_cores: f64,
+    /// How many more it would, if there were any free; of those that load.
+    pub core_wait: f64,
     /// In how many of the looks it waited for a disk (state D).
     pub disk_share: f64,
     /// Its memory in RAM, the ring's pages that it has touched included.
@@ -166,7 +168,9 @@ fn process(looks: &VecDeque<Look>, pid: u32) -> Process {
     if let (Some((began, first)), Some((ended, last))) = (seen.first(), seen.last()) {
         process.state = last.state;
         process.command = proc::command(pid).unwrap_or_default();
-        process.cpu_cores = rate(ended.duration_since(*began).as_secs_f64(), first.cpu_secs, last.cpu_secs);
+        let secs = ended.duration_since(*began).as_secs_f64();
+        process.cpu_cores = rate(secs, first.cpu_secs, last.cpu_secs);
+        process.core_wait = rate(secs, first.core_wait_secs, last.core_wait_secs);
         process.disk_share = seen.iter().filter(|(_, seen)| seen.state == 'D').count() as f64 / seen.len() as f64;
     }
     process

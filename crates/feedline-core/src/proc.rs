@@ -75,6 +75,15 @@ pub fn memory_bytes(pid: u32) -> Option<(u64, u64)> {
     Some((resident * page, resident.saturating_sub(shared) * page))
 }
 
+/// How long the threads of a process that live now could have computed and had no core to do it on. Zero where the kernel
+/// doesn't count it.
+pub fn core_wait_secs(pid: u32) -> f64 {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0.0 };
+    let texts = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("schedstat")).ok());
+    let nanos: u64 = texts.filter_map(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok()).sum();
+    nanos as f64 / 1e9
+}
+
 /// What `/proc/PID/stat` tells.
 #[derive(Clone, Debug)]
 pub struct Stat {

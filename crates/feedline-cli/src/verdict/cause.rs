@@ -1,13 +1,14 @@
 //! Why a loader is slow: what it computes with, and what there is to compute with.
 
 use super::Evidence;
+use crate::view::Process;
 use crate::words::{cpu, percent, some};
 
 /// All cores taken together: more than this is all that they give.
 pub(super) const BUSY: f64 = 0.92;
-/// One process: more than this of a core is computing without a pause.
+/// One process: with more than this of a core, got or waited for, it computes without a pause.
 const COMPUTES: f64 = 0.8;
-/// And less than this is mostly waiting.
+/// And with less than this it mostly waits for something else.
 const PAUSES: f64 = 0.5;
 
 /// What makes it slow, and what to change.
@@ -43,20 +44,21 @@ fn with_workers(evidence: &Evidence<'_>) -> String {
     let (number, each) = (evidence.workers.len(), mean_cpu(evidence));
     let workers = format!("{} at {} CPU", some(number, "worker"), cpu(each));
     let main = evidence.server.cpu_cores;
-    if let Some(taken) = out_of_cores(evidence) {
+    let wanted = evidence.workers.iter().map(wanted).sum::<f64>() / number as f64;
+    if let Some(taken) = out_of_cores(evidence, wanted) {
         return format!("{workers}, and {taken}: add cores, or make the transforms cheaper");
     }
-    if each >= COMPUTES {
+    if wanted >= COMPUTES {
         return format!("{workers}: add workers ({} free)", free(evidence));
     }
-    if main >= COMPUTES && each < PAUSES && !is_also_a_job(evidence) {
+    if main >= COMPUTES && wanted < PAUSES && !is_also_a_job(evidence) {
         return format!(
             "{workers}, while the server's process is at {}: what runs there (sampler, unpickling, whatever wraps the \
              DataLoader) holds them up; move it into the workers, or yield fewer and larger tensors",
             cpu(main)
         );
     }
-    if each < PAUSES {
+    if wanted < PAUSES {
         return format!(
             "{workers}{}: they wait for storage or network; use faster storage, or more workers so that their waits overlap",
             disk(evidence)
@@ -72,13 +74,14 @@ fn alone(evidence: &Evidence<'_>) -> String {
             .into();
     }
     let process = format!("it has no workers, and its process is at {} CPU", cpu(main));
-    if let Some(taken) = out_of_cores(evidence) {
+    let wanted = wanted(evidence.server);
+    if let Some(taken) = out_of_cores(evidence, wanted) {
         return format!("{process}, and {taken}: add cores, or make the transforms cheaper");
     }
-    if main >= COMPUTES {
+    if wanted >= COMPUTES {
         return format!("{process}: give it workers (num_workers=; {} free)", free(evidence));
     }
-    if main < PAUSES {
+    if wanted < PAUSES {
         return format!(
             "{process}{}: it waits for storage or network; use faster storage, or workers (num_workers=), whose waits overlap",
             disk(evidence)
@@ -92,10 +95,15 @@ fn mean_cpu(evidence: &Evidence<'_>) -> f64 {
     sum / evidence.workers.len().max(1) as f64
 }
 
-/// Whether there is nothing left to compute with, in words.
-fn out_of_cores(evidence: &Evidence<'_>) -> Option<String> {
+/// What it would compute with, if it could.
+fn wanted(process: &Process) -> f64 {
+    process.cpu_cores + process.core_wait
+}
+
+/// Whether those who want so much of a core each have nothing left to compute with, in words.
+fn out_of_cores(evidence: &Evidence<'_>, wanted: f64) -> Option<String> {
     let machine = evidence.machine;
-    if machine.cores > 0 && machine.busy_share >= BUSY {
+    if wanted >= PAUSES && machine.cores > 0 && machine.busy_share >= BUSY {
         let cores = machine.cores;
         return Some(if cores == 1 { "the one core is busy".into() } else { format!("all {cores} cores are busy") });
     }

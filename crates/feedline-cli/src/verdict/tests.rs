@@ -95,8 +95,13 @@ fn a_slow_loader_is_told_from_what_makes_it_slow() {
     hungry().workers(2, 0.98).is(loader, &[jobs, "2 workers at 98 % CPU: add workers (5.6 of 8 cores are free)"]);
     let busy = |case: Case| case.with(|case| case.machine.busy_share = 0.99);
     busy(hungry().workers(8, 0.97)).is(loader, &["8 workers at 97 % CPU, and all 8 cores are busy: add cores"]);
-    busy(hungry().workers(8, 0.4)).is(loader, &["8 workers at 40 % CPU, and all 8 cores are busy: add cores"]);
+    let starved = |case: &mut Case| case.workers.iter_mut().for_each(|worker| worker.core_wait = 0.5);
+    busy(hungry().workers(8, 0.4).with(starved))
+        .is(loader, &["8 workers at 40 % CPU, and all 8 cores are busy: add cores"]);
     hungry().workers(4, 0.05).is(loader, &["4 workers at 5 % CPU: they wait for storage or network"]);
+    // However busy others keep the machine.
+    busy(hungry().workers(4, 0.05)).is(loader, &["storage or network"]);
+    busy(hungry()).is(loader, &["it waits for storage or network"]);
     hungry()
         .workers(4, 0.05)
         .with(|case| case.workers[2].disk_share = 0.8)

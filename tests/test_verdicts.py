@@ -1,0 +1,158 @@
+"""What `feedline top` says of feeds that were made slow in one way, with real processes.
+
+Each case is far from the border to the next: on a busy machine everything is slower, and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import feedline
+import roles
+from child import hear, say
+from conftest import Start
+from looking import judged
+from processes import eventually
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class Paced:
+    """Batches of 8 small samples without end, one in `secs`; not by computing."""
+
+    def __init__(self, secs: float = 0.0) -> None:
+        self.secs = secs
+
+    def __iter__(self) -> Iterator[Bytes]:
+        batch = np.zeros((8, 64), np.uint8)
+        while True:
+            time.sleep(self.secs)
+            yield batch
+
+
+class ReadyMade:
+    """The same large batch again and again: nothing to load, much to copy."""
+
+    def __iter__(self) -> Iterator[Bytes]:
+        batch = np.zeros((4, 1 << 20), np.uint8)
+        while True:
+            yield batch
+
+
+class Burning:
+    """A dataset that computes 2 ms for each sample."""
+
+    def __len__(self) -> int:
+        return 1_000_000
+
+    def __getitem__(self, index: int) -> Bytes:
+        until = time.process_time() + 0.002
+        while time.process_time() < until:
+            pass
+        return np.zeros(64, np.uint8)
+
+
+def burning_loader(workers: int) -> Any:
+    from torch.utils.data import DataLoader
+
+    dataset: Any = Burning()
+    return DataLoader(dataset, batch_size=8, num_workers=workers)
+
+
+def train(name: str = "train", secs: float = 0.0, ask_first: bool = False, **options: Any) -> None:
+    """Spend so much time on each batch, until the feed ends."""
+    feed = feedline.attach(name, **options)
+    batches = iter(feed)
+    next(batches)
+    say("training")
+    if ask_first:
+        hear()
+    for _ in batches:
+        time.sleep(secs)
+
+
+def serve(start: Start, loader: str, *args: Any, **options: Any) -> Any:
+    server = start(roles.serve, loader=f"test_verdicts:{loader}", loader_args=list(args), **options)
+    server.expect("ready")
+    return server
+
+
+def test_a_loader_that_sleeps_waits_for_storage(start: Start) -> None:
+    serve(start, "Paced", 0.1, wait_for=2)
+    for _ in range(2):
+        start(train)
+    view = judged("train", "loader-bound", "2 jobs wait", "has no workers", "storage or network")
+    assert view["loading_share"] > 0.7
+    assert all(consumer["wait_share"] > 0.5 for consumer in view["consumers"])
+
+
+def test_workers_that_compute_are_too_few(start: Start) -> None:
+    serve(start, "burning_loader", 1)
+    start(train, batch_size=16)
+    view = judged("train", "loader-bound", "1 job waits", "1 worker at")
+    [worker] = view["workers"]
+    assert worker["pid"] != view["server"]["pid"]
+    text = view["verdict"]["text"]
+    assert re.search(r"1 worker at \d+ % CPU(: add workers|, and all \d+ cores are busy)", text), text
+
+
+def test_a_slow_consumer_is_named(start: Start) -> None:
+    serve(start, "Paced", ring=64, wait_for=2)
+    slow, fast = start(train, secs=0.3, batch_size=8), start(train, batch_size=8)
+    for child in (slow, fast):
+        child.expect("training")
+    named = f"held back by pid {slow.pid}: 1 of 2 jobs waits"
+    view = judged("train", "held-back", named, "ring full", "lag='history'")
+    assert view["verdict"]["pid"] == slow.pid
+    lags = {consumer["pid"]: consumer["lag_samples"] for consumer in view["consumers"]}
+    assert lags[slow.pid] > lags[fast.pid]
+    slow.signal(signal.SIGSTOP)
+    try:
+        judged("train", "held-back", f"kill -CONT {slow.pid}", "stopped (state T)")
+    finally:
+        slow.signal(signal.SIGCONT)
+
+
+def test_a_full_history_is_named(start: Start) -> None:
+    serve(start, "Paced", ring=64, history="16kB", lag="history", wait_for=2)
+    slow, fast = start(train, secs=0.3, batch_size=8), start(train, batch_size=8)
+    for child in (slow, fast):
+        child.expect("training")
+    judged("train", "held-back", f"pid {slow.pid}", "history full", "a larger history=")
+
+
+@pytest.mark.parametrize("in_file", [True, False], ids=["in a file", "in memory"])
+def test_copying_that_takes_the_time_is_told(start: Start, tmp_path: Path, in_file: bool) -> None:
+    place = {"history_dir": str(tmp_path), "history": "64MB"} if in_file else {"history": 0}
+    serve(start, "ReadyMade", ring="128MB", **place)
+    start(train)
+    view = judged("train", "disk-bound" if in_file else "copy-bound", "1 job waits", "/s")
+    assert view["history_in_file"] == in_file
+    assert view["copying_share"] > view["loading_share"]
+
+
+def test_slow_trainers_have_nothing_to_gain(start: Start) -> None:
+    serve(start, "Paced", ring=512, wait_for=2)
+    for _ in range(2):
+        start(train, secs=0.1)
+    view = judged("train", "trainers-bound", "nothing to gain here")
+    assert view["waiting_share"] > 0.5
+
+
+def test_what_keeps_up_is_balanced(start: Start) -> None:
+    server = serve(start, "Paced", 0.02, ring=80_000)
+    trainer = start(train, secs=0.02, batch_size=8, ask_first=True)
+    trainer.expect("training")
+    # With this much in hand neither waits for the other, whoever is a little faster.
+    eventually(lambda: server.ask("stats")["stats"]["batches"] > 100)
+    trainer.tell("go")
+    judged("train", "balanced", "no job waits more than")
