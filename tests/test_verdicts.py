@@ -1,6 +1,7 @@
 """What `feedline top` says of feeds that were made slow in one way, with real processes.
 
-Each case is far from the border to the next: on a busy machine everything is slower, and nothing else.
+Each case is far from the border to the next: a busy machine makes everything slower, and no case
+another.
 """
 
 from __future__ import annotations
@@ -102,7 +103,9 @@ def test_workers_that_compute_are_too_few(start: Start) -> None:
     [worker] = view["workers"]
     assert worker["pid"] != view["server"]["pid"]
     text = view["verdict"]["text"]
-    assert re.search(r"1 worker at \d+ % CPU(: add workers|, and all \d+ cores are busy)", text), text
+    assert re.search(r"1 worker at \d+ % CPU(: add workers|, and all \d+ cores are busy)", text), (
+        text
+    )
 
 
 def test_a_slow_consumer_is_named(start: Start) -> None:

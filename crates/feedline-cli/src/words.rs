@@ -25,7 +25,7 @@ pub(crate) fn bytes(number: f64) -> String {
 pub(crate) fn count(number: f64) -> String {
     let number = sane(number);
     match number {
-        0.0..10.0 if number.fract() > 0.0 => format!("{number:.1}"),
+        0.0..100.0 if number.fract() > 0.0 => format!("{number:.1}"),
         0.0..9_999.5 => format!("{number:.0}"),
         9_999.5..999_950.0 => format!("{:.1}k", number / 1e3),
         999_950.0..999_950_000.0 => format!("{:.2}M", number / 1e6),
@@ -64,7 +64,7 @@ mod tests {
         );
         assert_eq!(
             [0.0, 0.5, 9.0, 12.4, 9_999.6, 1.28e6, 2e9].map(count),
-            ["0", "0.5", "9", "12", "10.0k", "1.28M", "2.00G"]
+            ["0", "0.5", "9", "12.4", "10.0k", "1.28M", "2.00G"]
         );
         assert_eq!(
             [0.0, 0.44, 9.97, 40.2, 187.0, f64::INFINITY].map(secs),

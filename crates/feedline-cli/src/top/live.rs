@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use feedline_core::names;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use ratatui::layout::{Alignment, Rect};
+use ratatui::layout::{Constraint, Layout};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 use ratatui::{DefaultTerminal, Frame};
@@ -173,22 +173,20 @@ impl State {
     pub fn draw(&mut self, frame: &mut Frame<'_>) {
         let area = frame.area();
         let mut lines = self.lines(area.width);
-        (self.lines, self.height) = (lines.len(), usize::from(area.height.saturating_sub(2)));
+        let [head_row, _, rows, foot_row] =
+            Layout::vertical([Constraint::Length(1), Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)])
+                .areas(area);
+        (self.lines, self.height) = (lines.len(), usize::from(rows.height));
         self.scroll = self.scroll.min(self.furthest());
         let mut head = vec![page::summary(self.found.as_deref().unwrap_or_default())];
-        let mut hint = vec![Line::from(Span::styled(self.hint(), DIM))];
+        let mut foot = vec![Line::from(Span::styled(self.hint(), DIM))];
         if !self.has_colours {
-            [&mut lines, &mut head, &mut hint].into_iter().for_each(|lines| paint::without_colours(lines));
-        }
-        let row = |y: u16, height: u16| Rect { y, height: height.min(area.height.saturating_sub(y)), ..area };
-        let hint_width = hint[0].width() as u16;
-        frame.render_widget(Paragraph::new(head), row(0, 1));
-        if hint_width + 24 <= area.width {
-            let right = Rect { x: area.width - hint_width, width: hint_width, ..row(0, 1) };
-            frame.render_widget(Paragraph::new(hint).alignment(Alignment::Right), right);
+            [&mut lines, &mut head, &mut foot].into_iter().for_each(|lines| paint::without_colours(lines));
         }
         let seen: Vec<Line<'_>> = lines.into_iter().skip(self.scroll).collect();
-        frame.render_widget(Paragraph::new(seen), row(2, area.height.saturating_sub(2)));
+        frame.render_widget(Paragraph::new(head), head_row);
+        frame.render_widget(Paragraph::new(seen), rows);
+        frame.render_widget(Paragraph::new(foot), foot_row);
     }
 
     fn hint(&self) -> String {
@@ -196,7 +194,7 @@ impl State {
             return "q quits".into();
         }
         let last = (self.scroll + self.height).min(self.lines);
-        format!("{}-{last} of {} lines, ↑ ↓ scroll, q quits", self.scroll + 1, self.lines)
+        format!("q quits, ↑ ↓ scroll: lines {}-{last} of {}", self.scroll + 1, self.lines)
     }
 
     fn lines(&self, width: u16) -> Vec<Line<'static>> {
