@@ -139,7 +139,7 @@ fn epoch(view: &View, width: usize) -> Line<'static> {
     let done = if stats.all_written { all } else { stats.epoch_samples };
     let share = if all > 0 { done as f64 / all as f64 } else { 1.0 };
     let left = view.epoch_left_secs.map_or_else(String::new, |left| format!(", {} left", secs(left)));
-    let text = format!("  {which}: {} of {} samples{left}", count(done as f64), count(all as f64));
+    let text = format!("  {which}{left}: {} of {} samples", count(done as f64), count(all as f64));
     labelled("epoch", with_bar(share, GOOD, text, width), width)
 }
 
