@@ -2,9 +2,13 @@
 //!
 //! A child inherits its parent's leases as bytes but not as obligations: it must never release them. And what the child
 //! still sees must not change when the parent lets go, so live leases are made private just before a fork.
+//! Some descriptors it had better not inherit at all: those are [`Unshared`].
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -78,5 +82,68 @@ extern "C" fn parent() {
 
 extern "C" fn child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+    for slot in &UNSHARED {
+        let fd = slot.swap(NONE, Ordering::Relaxed);
+        if fd != NONE {
+            // SAFETY: the number is that of a descriptor inside an `Unshared`, which takes it out of the slot before it closes it,
+            // and which, now that `FORKS` has changed, neither hands it out nor closes it in this process.
+            unsafe { libc::close(fd) };
+        }
+    }
     parent();
+}
+
+const NONE: i32 = -1;
+static UNSHARED: [AtomicI32; 64] = [const { AtomicI32::new(NONE) }; 64];
+
+/// A descriptor that forked children close at once.
+///
+/// A loader's workers outlive their parent by seconds when that is killed; a port that they listen on with it would stay
+/// taken. Only the first 64 of a process are kept from its children.
+#[derive(Debug)]
+pub struct Unshared<T: AsFd> {
+    inner: ManuallyDrop<T>,
+    origin: Origin,
+}
+
+impl<T: AsFd> Unshared<T> {
+    /// Keeps it to this process.
+    pub fn new(inner: T) -> Self {
+        let fd = inner.as_fd().as_raw_fd();
+        let unshared = Self { inner: ManuallyDrop::new(inner), origin: Origin::here() };
+        for slot in &UNSHARED {
+            if slot.compare_exchange(NONE, fd, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                break;
+            }
+        }
+        unshared
+    }
+}
+
+impl<T: AsFd> Deref for Unshared<T> {
+    type Target = T;
+
+    /// # Panics
+    ///
+    /// In a forked child.
+    fn deref(&self) -> &T {
+        assert!(self.origin.is_here(), "a descriptor that was not inherited");
+        &self.inner
+    }
+}
+
+impl<T: AsFd> Drop for Unshared<T> {
+    fn drop(&mut self) {
+        if !self.origin.is_here() {
+            return;
+        }
+        let fd = self.inner.as_fd().as_raw_fd();
+        for slot in &UNSHARED {
+            if slot.compare_exchange(fd, NONE, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                break;
+            }
+        }
+        // SAFETY: `self` is being dropped, and nothing else takes `inner` out.
+        unsafe { ManuallyDrop::drop(&mut self.inner) };
+    }
 }
