@@ -84,6 +84,9 @@ class ServerCore:
         loader_warn_secs: float | None,
         loader_timeout_secs: float | None,
         allow: tuple[list[int], list[int]],
+        metrics_port: int | None,
+        metrics_file: str | None,
+        metrics_interval_secs: float,
     ) -> Self: ...
     def run(
         self,

@@ -25,6 +25,7 @@ from feedline._state import Place, StateFile
 _log = logging.getLogger("feedline")
 
 _DEFAULT_HISTORY = 0.02
+_METRICS_INTERVAL_SECS = 5.0
 
 
 class FeedInfo(NamedTuple):
@@ -61,6 +62,10 @@ class Server:
     thread stays where it is until the process ends.
     Only this user's processes, and root's, can attach; ``allow=("alice", 1001, "@lab")`` lets in
     others, by name, uid or group, if they can reach the folder (FEEDLINE_DIR).
+
+    ``metrics_port`` answers Prometheus on 127.0.0.1, to any user of this machine; 0 picks a free
+    port, which ``stats()`` tells. ``metrics_file`` gets a line of JSON every 5 s and at the end:
+    what ``stats()`` gives, some 2 kB. If it can't be written later, the log says so once.
     """
 
     def __init__(
@@ -84,6 +89,8 @@ class Server:
         allow_pickle: bool = False,
         whole_batches: bool = False,
         allow: Iterable[str | int] = (),
+        metrics_port: int | None = None,
+        metrics_file: str | os.PathLike[str] | None = None,
     ) -> None:
         """Check the arguments; nothing runs before ``start()``."""
         check_loader(loader)
@@ -128,6 +135,9 @@ class Server:
             "loader_warn_secs": _patience("loader_warn_secs", loader_warn_secs),
             "loader_timeout_secs": _patience("loader_timeout_secs", loader_timeout_secs),
             "allow": resolve_allow(allow),
+            "metrics_port": _port(metrics_port),
+            "metrics_file": None if metrics_file is None else os.path.abspath(metrics_file),
+            "metrics_interval_secs": _METRICS_INTERVAL_SECS,
         }
         # Called with an epoch's number before it begins.
         self._before_epoch: Callable[[int], None] | None = None
@@ -327,6 +337,17 @@ def _folder(history_dir: str | os.PathLike[str] | None) -> str | None:
     if not os.path.isdir(folder):
         raise FeedValueError(f'history_dir="{os.fspath(history_dir)}" is not a folder')
     return folder
+
+
+def _port(port: object) -> int | None:
+    if port is None:
+        return None
+    if isinstance(port, bool) or not hasattr(port, "__index__") or not 0 <= port.__index__() < 65536:
+        raise FeedValueError(
+            f"metrics_port={port!r} is not a port\n"
+            "  give a number up to 65535, or 0 for any that is free"
+        )
+    return int(port.__index__())
 
 
 def _secs(what: str, value: Any) -> float:

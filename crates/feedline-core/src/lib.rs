@@ -10,6 +10,7 @@
 //! | [`wire`] | the messages between the two |
 //! | [`names`] | how a feed is found |
 //! | [`proc`] | what the kernel tells of processes |
+//! | [`metrics`] | the numbers for Prometheus, and as lines of JSON |
 //! | [`visitor`] | asking a server how things stand, without reading from it |
 //!
 //! Memory, leases and wake-ups are `feedline-ring`'s.
@@ -22,6 +23,7 @@ mod error;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 mod limits;
+pub mod metrics;
 pub mod names;
 pub mod proc;
 pub mod schema;

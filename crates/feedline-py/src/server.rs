@@ -54,6 +54,7 @@ impl ServerCore {
     #[pyo3(signature = (
         name, *, epochs, samples, wait_for, ring_bytes, ring_samples, history_bytes, history_share, history_dir, replay, lag,
         resume, stall_timeout_secs, linger_secs, first_consumer_secs, whole_batches, loader_warn_secs, loader_timeout_secs, allow,
+        metrics_port, metrics_file, metrics_interval_secs,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
@@ -77,6 +78,9 @@ impl ServerCore {
         loader_warn_secs: Option<f64>,
         loader_timeout_secs: Option<f64>,
         allow: (Vec<u32>, Vec<u32>),
+        metrics_port: Option<u16>,
+        metrics_file: Option<PathBuf>,
+        metrics_interval_secs: f64,
     ) -> PyResult<Self> {
         let secs = |what: &str, secs: f64| {
             Duration::try_from_secs_f64(secs).map_err(|_| invalid(py, format!("{what}={secs} is not a time to wait")))
@@ -108,6 +112,9 @@ impl ServerCore {
             loader_warn: loader_warn_secs.map(|value| secs("loader_warn_secs", value)).transpose()?,
             loader_timeout: loader_timeout_secs.map(|value| secs("loader_timeout_secs", value)).transpose()?,
             allow: Allow { uids: allow.0, gids: allow.1 },
+            metrics_port,
+            metrics_file,
+            metrics_interval: secs("metrics_interval_secs", metrics_interval_secs)?,
         };
         let server = py.detach(|| Server::bind(name, options)).map_err(|error| to_python(py, &error))?;
         Ok(Self { server })

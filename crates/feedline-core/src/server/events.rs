@@ -1,10 +1,13 @@
 //! What happened to a feed lately: who came and went, what broke. For whoever watches; nothing depends on it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+/// What can happen. All are counted from the start: a count that comes to be with its first event would hide that one from
+/// whoever looks at differences.
+const KINDS: [&str; 9] = ["joined", "left", "died", "detached", "epoch", "ring", "stuck", "failed", "stopped"];
 /// How many are kept.
 const MOST: usize = 64;
 /// The longest text of one: a message with all of them has to fit on the wire.
@@ -25,27 +28,44 @@ pub struct Event {
     pub text: String,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Events {
     count: u64,
+    by_kind: BTreeMap<&'static str, u64>,
     recent: VecDeque<(Instant, Event)>,
 }
 
+impl Default for Events {
+    fn default() -> Self {
+        Self { count: 0, by_kind: KINDS.map(|kind| (kind, 0)).into(), recent: VecDeque::new() }
+    }
+}
+
 impl Events {
-    pub fn note(&mut self, kind: &str, pid: Option<u32>, text: &str) {
+    pub fn note(&mut self, kind: &'static str, pid: Option<u32>, text: &str) {
         if self.recent.len() == MOST {
             self.recent.pop_front();
         }
-        let text = text.lines().next().unwrap_or_default().chars().take(LONGEST).collect();
-        let event = Event { number: self.count, secs_ago: 0.0, kind: kind.to_owned(), pid, text };
+        let event = Event { number: self.count, secs_ago: 0.0, kind: kind.to_owned(), pid, text: short(text) };
         self.recent.push_back((Instant::now(), event));
         self.count += 1;
+        *self.by_kind.entry(kind).or_default() += 1;
+    }
+
+    /// How many there were of each kind.
+    pub fn counts(&self) -> BTreeMap<String, u64> {
+        self.by_kind.iter().map(|(&kind, &count)| (kind.to_owned(), count)).collect()
     }
 
     /// The newest last.
     pub fn recent(&self) -> Vec<Event> {
         self.recent.iter().map(|(at, event)| Event { secs_ago: at.elapsed().as_secs_f64(), ..event.clone() }).collect()
     }
+}
+
+/// The first line, as far as it goes.
+pub(super) fn short(text: &str) -> String {
+    text.lines().next().unwrap_or_default().chars().take(LONGEST).collect()
 }
 
 #[cfg(test)]
@@ -63,5 +83,7 @@ mod tests {
         let last = recent.last().unwrap();
         assert_eq!((last.number, last.pid, last.text.as_str()), (99, Some(99), "it came"));
         assert_eq!(recent[0].number, 100 - MOST as u64);
+        let counts = events.counts();
+        assert_eq!((counts["joined"], counts["died"]), (100, 0));
     }
 }

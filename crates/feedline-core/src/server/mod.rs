@@ -9,13 +9,14 @@
 //! `producer` appends, `room` waits and cuts off, `replace` makes rings; `control` talks to consumers, `door` lets them in,
 //! `watchdog` notices a source that hangs; `members` is what both threads know of consumers, `returning` of those who had
 //! another server before, `ranks` of those who belong together. `stats` looks at all of it, with `meter`'s clocks and the
-//! last `events`.
+//! last `events`; `outlets` hands that to Prometheus and to a file.
 
 mod control;
 mod door;
 mod events;
 mod members;
 mod meter;
+mod outlets;
 mod producer;
 mod ranks;
 mod replace;
@@ -39,6 +40,7 @@ use feedline_ring::{Doorbell, HeadWriter};
 use self::events::Events;
 use self::members::Members;
 use self::meter::{Doing, Meter, Stamps};
+use self::outlets::Opened;
 use self::ranks::Ranks;
 use self::returning::Returning;
 use self::shape::PublishedRing;
@@ -46,6 +48,7 @@ use self::stats::stats;
 use self::watchdog::Watch;
 use crate::access::Allow;
 use crate::error::{Error, Failure, FailureKind};
+use crate::metrics::Outlet;
 use crate::names::HeldName;
 use crate::source::{Mark, Source};
 
@@ -99,6 +102,12 @@ pub struct Options {
     pub loader_timeout: Option<Duration>,
     /// Who else may attach.
     pub allow: Allow,
+    /// Answer Prometheus on this port of 127.0.0.1; 0 picks a free one.
+    pub metrics_port: Option<u16>,
+    /// Append a line of JSON to this file now and then.
+    pub metrics_file: Option<PathBuf>,
+    /// How long from one line to the next.
+    pub metrics_interval: Duration,
 }
 
 impl Default for Options {
@@ -119,6 +128,9 @@ impl Default for Options {
             loader_warn: Some(Duration::from_secs(30)),
             loader_timeout: None,
             allow: Allow::default(),
+            metrics_port: None,
+            metrics_file: None,
+            metrics_interval: Duration::from_secs(5),
         }
     }
 }
@@ -193,6 +205,7 @@ struct Shared {
     watch: Watch,
     /// Where the producer's time goes.
     meter: Meter,
+    metrics_port: Option<u16>,
     state: Mutex<State>,
 }
 
@@ -247,6 +260,7 @@ impl Drop for BreakOff<'_> {
 pub struct Server {
     shared: Arc<Shared>,
     control: Mutex<Option<JoinHandle<()>>>,
+    outlets: Mutex<Vec<Outlet>>,
     origin: Origin,
 }
 
@@ -254,6 +268,7 @@ impl Server {
     /// Takes the name and begins to listen.
     pub fn bind(name: &str, options: Options) -> Result<Self, Error> {
         let held = HeldName::take(name)?;
+        let opened = Opened::new(&options)?;
         let mut log = Log::new(options.policy);
         if let Some(Mark { epoch, index }) = options.resume {
             log.resume(epoch, index);
@@ -268,6 +283,7 @@ impl Server {
             producer_bell: Doorbell::new()?,
             watch: Watch::default(),
             meter: Meter::new(),
+            metrics_port: opened.port(),
             state: Mutex::new(State {
                 phase: Phase::Starting,
                 log,
@@ -285,7 +301,10 @@ impl Server {
             }),
         });
         let control = control::start(Arc::clone(&shared), held)?;
-        Ok(Self { shared, control: Mutex::new(Some(control)), origin: Origin::here() })
+        let mut server =
+            Self { shared, control: Mutex::new(Some(control)), outlets: Mutex::default(), origin: Origin::here() };
+        server.outlets = opened.start(&server.shared)?.into();
+        Ok(server)
     }
 
     /// Serves a source, on this thread, until its epochs are done and read, or somebody stops the server.
@@ -365,6 +384,8 @@ impl Server {
             return;
         }
         self.shared.control_bell.ring();
+        // The last line of a file tells how it ended, and who was there. Whoever comes second waits for it too.
+        self.outlets.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let control = self.control.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(control) = control {
             let _ = control.join();

@@ -3,10 +3,12 @@
 //! Whatever ends in `_secs`, and every count of batches, samples or bytes "in all", only grows while the server lives: rates are
 //! differences of two looks.
 
+use std::collections::BTreeMap;
+
 use feedline_ring::log::{Lag, Log};
 use serde::{Deserialize, Serialize};
 
-use super::events::Event;
+use super::events::{Event, short};
 use super::meter::Spent;
 use super::shape::PublishedRing;
 use super::{Phase, Shared, UNKNOWN};
@@ -21,6 +23,8 @@ pub struct ServerStats {
     pub pid: u32,
     /// "starting", "running", "ended", "failed" or "stopped".
     pub state: String,
+    /// Why it failed or was stopped, in one line.
+    pub why: Option<String>,
     /// Since the server took the name.
     pub uptime_secs: f64,
     /// The epoch that is being written.
@@ -75,10 +79,14 @@ pub struct ServerStats {
     pub wait_secs: f64,
     /// How long the loader has been at the batch that it is preparing.
     pub loader_call_secs: f64,
+    /// Where it answers Prometheus, on 127.0.0.1.
+    pub metrics_port: Option<u16>,
     /// Who is attached.
     pub consumers: Vec<ConsumerStats>,
     /// What happened lately, the newest last.
     pub events: Vec<Event>,
+    /// How many events of each kind there were, in all.
+    pub event_counts: BTreeMap<String, u64>,
 }
 
 /// How things stand with one consumer.
@@ -147,6 +155,10 @@ pub(super) fn stats(shared: &Shared) -> ServerStats {
             Phase::Broken(_) => "failed",
         }
         .into(),
+        why: match &state.phase {
+            Phase::Broken(failure) => Some(short(&failure.message)),
+            _ => None,
+        },
         uptime_secs: shared.meter.uptime().as_secs_f64(),
         epoch: state.log.epoch(),
         epochs: shared.options.epochs,
@@ -182,8 +194,10 @@ pub(super) fn stats(shared: &Shared) -> ServerStats {
         copying_secs: copying,
         wait_secs: waiting,
         loader_call_secs: in_call,
+        metrics_port: shared.metrics_port,
         consumers: state.members.stats(&state.log, |sample| state.stamps.age(sample, shared.meter.uptime())),
         events: state.events.recent(),
+        event_counts: state.events.counts(),
     }
 }
 

@@ -1,0 +1,252 @@
+//! Answers `GET /metrics` on a port of 127.0.0.1, and nothing else.
+//!
+//! One thread and no more than [`MOST`] connections, none of which it waits for: each has [`PATIENCE`] to ask and to listen, what
+//! it asks is bounded, and one too many pushes out the oldest.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use feedline_ring::Doorbell;
+use feedline_ring::fork::Unshared;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{CONTENT_TYPE, Look, Outlet, text};
+use crate::error::Error;
+use crate::server::ServerStats;
+
+/// Connections at a time.
+const MOST: usize = 16;
+/// How long a connection may last.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest request, with all its headers.
+const LONGEST: usize = 16 << 10;
+/// How long a port may take to become free when the process that had it was killed just now.
+const FREED: Duration = Duration::from_secs(1);
+
+/// A port that is ours, with nobody answering yet.
+#[derive(Debug)]
+pub struct Port {
+    listener: Unshared<TcpListener>,
+    number: u16,
+}
+
+impl Port {
+    /// Takes a port of 127.0.0.1; 0 is any that is free.
+    pub fn open(number: u16) -> Result<Self, Error> {
+        let fail = |error: std::io::Error| {
+            let taken = error.kind() == ErrorKind::AddrInUse;
+            let why = if taken { "another process has that port".to_owned() } else { error.to_string() };
+            Error::Invalid(format!(
+                "cannot answer Prometheus on 127.0.0.1:{number}: {why}\n  choose another port, or 0 for any that is free"
+            ))
+        };
+        let began = Instant::now();
+        let listener = loop {
+            match TcpListener::bind((Ipv4Addr::LOCALHOST, number)) {
+                Err(error) if error.kind() == ErrorKind::AddrInUse && began.elapsed() < FREED => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                bound => break bound.map_err(fail)?,
+            }
+        };
+        let listener = Unshared::new(listener);
+        listener.set_nonblocking(true).map_err(fail)?;
+        let number = listener.local_addr().map_err(fail)?.port();
+        Ok(Self { listener, number })
+    }
+
+    /// Which it is.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// Answers from now on.
+    pub fn serve(self, look: Look) -> Result<Outlet, Error> {
+        Outlet::start("feedline-metrics", move |bell| {
+            Desk { listener: &self.listener, bell, look, visits: Vec::new(), deaf_until: None }.run();
+            // Frees the port whoever else may have the descriptor.
+            let _ = rustix::net::shutdown(self.listener.as_fd(), rustix::net::Shutdown::Both);
+        })
+    }
+}
+
+struct Desk<'a> {
+    listener: &'a TcpListener,
+    bell: &'a Doorbell,
+    look: Look,
+    visits: Vec<Visit>,
+    /// There were no descriptors left for a connection.
+    deaf_until: Option<Instant>,
+}
+
+/// A connection: it asks, then it is answered, then it is over.
+struct Visit {
+    stream: TcpStream,
+    until: Instant,
+    asked: Vec<u8>,
+    answer: Option<Vec<u8>>,
+    sent: usize,
+}
+
+impl Desk<'_> {
+    fn run(&mut self) {
+        while !self.sleep() {
+            self.accept();
+            let look = &mut self.look;
+            self.visits.retain_mut(|visit| visit.goes_on(look));
+        }
+    }
+
+    /// Until there is something to do; true if that is to end.
+    fn sleep(&self) -> bool {
+        let now = Instant::now();
+        let deadline = self.visits.iter().map(|visit| visit.until).chain(self.deaf_until).min();
+        let timeout = deadline.and_then(|at| Timespec::try_from(at.saturating_duration_since(now)).ok());
+        let mut fds = vec![PollFd::new(self.bell, PollFlags::IN)];
+        for visit in &self.visits {
+            let interest = if visit.answer.is_some() { PollFlags::OUT } else { PollFlags::IN };
+            fds.push(PollFd::new(&visit.stream, interest));
+        }
+        if self.deaf_until.is_none_or(|until| until <= now) {
+            fds.push(PollFd::new(self.listener, PollFlags::IN));
+        }
+        let _ = poll(&mut fds, timeout.as_ref());
+        !fds[0].revents().is_empty()
+    }
+
+    fn accept(&mut self) {
+        let now = Instant::now();
+        if self.deaf_until.is_some_and(|until| now < until) {
+            return;
+        }
+        self.deaf_until = None;
+        // Then those who are here have their turn.
+        for _ in 0..MOST {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => continue,
+                Err(_) => {
+                    self.deaf_until = Some(now + Duration::from_secs(1));
+                    return;
+                }
+            };
+            if stream.set_nonblocking(true).is_err() {
+                continue;
+            }
+            if self.visits.len() == MOST {
+                self.visits.remove(0);
+            }
+            self.visits.push(Visit { stream, until: now + PATIENCE, asked: Vec::new(), answer: None, sent: 0 });
+        }
+    }
+}
+
+impl Visit {
+    /// Goes on as far as it can without waiting; false if it is over.
+    fn goes_on(&mut self, look: &mut Look) -> bool {
+        if Instant::now() >= self.until {
+            return false;
+        }
+        if self.answer.is_none() {
+            match self.hear() {
+                Ok(true) => self.answer = Some(answer(&self.asked, look)),
+                Ok(false) => {}
+                Err(error) => return error.kind() == ErrorKind::WouldBlock,
+            }
+        }
+        while let Some(answer) = &self.answer {
+            match self.stream.write(&answer[self.sent..]) {
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return error.kind() == ErrorKind::WouldBlock,
+            }
+            if self.sent >= answer.len() {
+                // A forked child may hold the connection open: closing ours would not tell anybody.
+                let _ = self.stream.shutdown(Shutdown::Both);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Reads what is there: whether that is a whole request, or more than one can be.
+    fn hear(&mut self) -> std::io::Result<bool> {
+        let mut part = [0; 2048];
+        loop {
+            match self.stream.read(&mut part) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.asked.extend_from_slice(&part[..count]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
+            if is_whole(&self.asked) || self.asked.len() > LONGEST {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+fn is_whole(asked: &[u8]) -> bool {
+    asked.windows(4).any(|end| end == b"\r\n\r\n") || asked.windows(2).any(|end| end == b"\n\n")
+}
+
+fn answer(asked: &[u8], look: &mut dyn FnMut() -> Vec<ServerStats>) -> Vec<u8> {
+    let line = asked.split(|&byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
+    let words: Vec<&str> = std::str::from_utf8(line).unwrap_or_default().split(' ').collect();
+    let (status, body) = match words[..] {
+        [..] if !is_whole(asked) => ("431 Request Header Fields Too Large", "the request is too long\n".to_owned()),
+        [method, target, version] if version.starts_with("HTTP/1.") => {
+            let path = target.split('?').next().unwrap_or_default();
+            match (method, path) {
+                ("GET" | "HEAD", "/metrics") => ("200 OK", text(&look())),
+                ("GET" | "HEAD", _) => ("404 Not Found", "the numbers are at /metrics\n".to_owned()),
+                _ => ("405 Method Not Allowed", "only GET is answered\n".to_owned()),
+            }
+        }
+        _ => ("400 Bad Request", "this is not HTTP/1.1\n".to_owned()),
+    };
+    let kind = if status.starts_with("200") { CONTENT_TYPE } else { "text/plain; charset=utf-8" };
+    let allow = if status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n{allow}Connection: close\r\n\r\n",
+        body.len()
+    );
+    let body = if words.first() == Some(&"HEAD") { "" } else { &body };
+    [head.as_bytes(), body.as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_decides_the_answer() {
+        let mut looks = 0;
+        let mut ask = |asked: &[u8]| {
+            let mut look = || {
+                looks += 1;
+                vec![ServerStats { name: "a".into(), ..ServerStats::default() }]
+            };
+            let answer = String::from_utf8(answer(asked, &mut look)).unwrap();
+            (answer.split("\r\n").next().unwrap().to_owned(), answer.contains("feedline_up{"))
+        };
+        let long = [b"GET /metrics HTTP/1.1\r\nX: ".as_slice(), &vec![b'x'; LONGEST]].concat();
+        for (asked, status, has_numbers) in [
+            (b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".as_slice(), "200 OK", true),
+            (b"GET /metrics?x=1 HTTP/1.0\n\n", "200 OK", true),
+            (b"HEAD /metrics HTTP/1.1\r\n\r\n", "200 OK", false),
+            (b"GET / HTTP/1.1\r\n\r\n", "404 Not Found", false),
+            (b"POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed", false),
+            (b"GET /metrics\r\n\r\n", "400 Bad Request", false),
+            (b"\xff\xfe \x00 HTTP/1.1\r\n\r\n", "400 Bad Request", false),
+            (b"\r\n\r\n", "400 Bad Request", false),
+            (&long, "431 Request Header Fields Too Large", false),
+        ] {
+            assert_eq!(ask(asked), (format!("HTTP/1.1 {status}"), has_numbers), "{}", String::from_utf8_lossy(asked));
+        }
+        assert_eq!(looks, 3, "only who gets numbers makes anybody look");
+    }
+}
