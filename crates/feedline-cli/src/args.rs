@@ -313,7 +313,10 @@ pub struct Dashboard {
   feedline metrics --port 9464                       answer Prometheus on http://127.0.0.1:9464/metrics
   feedline metrics --file feeds.jsonl                append a line of JSON per feed every 5 s, until Ctrl-C")]
 pub struct Metrics {
-    /// Answer on this port of 127.0.0.1, until Ctrl-C
+    /// Print once, which is also what happens without --port and --file
+    #[arg(long, conflicts_with_all = ["port", "file"])]
+    pub once: bool,
+    /// Answer on this port of 127.0.0.1, until Ctrl-C; 0 picks a free one
     #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
     /// Append lines of JSON to this file, until Ctrl-C
