@@ -253,10 +253,11 @@ def test_killed_writers_leave_whole_lines(start: Start, tmp_path: Path) -> None:
             # What no write of ours does, but a disk that fills up might.
             path.write_bytes(path.read_bytes()[:-20])
     writer.finish()
-    text = path.read_text()
     told = lines(path)
     assert list(dict.fromkeys(line["pid"] for line in told)) == pids
+    text = path.read_text()
     assert len(text.splitlines()) - len(told) == 1
+    assert text.count('{"time":') - len(told) == 1, "the torn line took another with it"
     assert text.endswith("\n")
 
 
