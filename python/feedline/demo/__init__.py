@@ -1,7 +1,8 @@
 """The demonstration: the same training jobs with a loader each, then on one feed.
 
 Run it with ``python -m feedline.demo``. It makes its own data, measures both halves on this
-machine, and leaves nothing behind. Nothing else in the package depends on it.
+machine, and leaves nothing behind. Nothing else in the package depends on it. Its processes are
+started, measured and shown by ``feedline._fleet``.
 
 ==============  ==========================================================================
 ``__main__``    the order of events, the command line
@@ -9,8 +10,5 @@ machine, and leaves nothing behind. Nothing else in the package depends on it.
 ``images``      the JPEGs, the dataset over them, and the one loader that both halves use
 ``job``         one training process
 ``server``      the one process that loads, in the second half
-``fleet``       starting, listening to and ending those processes
-``measure``     CPU-seconds and memory of them all, from ``/proc``
-``screen``      the progress bar and the table
 ==============  ==========================================================================
 """

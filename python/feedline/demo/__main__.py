@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .screen import Progress, table
+from feedline._fleet.screen import Progress, table
 
 if TYPE_CHECKING:
     from .half import Half
@@ -140,7 +140,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"the demo needs {' and '.join(missing)}", file=sys.stderr)
         print(f"  {sys.executable} -m pip install {' '.join(missing)}", file=sys.stderr)
         return 1
-    from .fleet import ChildFailedError
+    from feedline._fleet.children import ChildFailedError
 
     # A plain `kill` unwinds like Ctrl-C, so that the children and the folder go too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

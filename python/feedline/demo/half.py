@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-from .fleet import Child, ChildFailedError, Fleet
-from .measure import memory_bytes, usage
-from .screen import Progress
+from feedline._fleet.children import Child, ChildFailedError, Fleet
+from feedline._fleet.measure import memory_bytes, usage
+from feedline._fleet.screen import Progress
 
+_HERE = __name__.rpartition(".")[0]
 BATCH_SIZES = (16, 32, 48, 64)
 SERVER_BATCH_SIZE = 64
 START_TIMEOUT_SECS = 120.0
@@ -57,15 +58,19 @@ def stages(name: str, secs: float) -> dict[str, float]:
 def loader_each(name: str, jobs: int, secs: float, folder: Path, progress: Progress) -> Half:
     """Every job decodes for itself."""
     with Fleet(folder) as fleet:
-        children = [fleet.start("job", "loader", folder, size) for size in _batch_sizes(jobs)]
+        children = [
+            fleet.start(f"{_HERE}.job", "loader", folder, size) for size in _batch_sizes(jobs)
+        ]
         return _measure(name, fleet, children, secs, progress)
 
 
 def one_feed(name: str, jobs: int, secs: float, folder: Path, progress: Progress) -> Half:
     """One process decodes; every job reads from it."""
     with Fleet(folder) as fleet:
-        server = fleet.start("server", folder, SERVER_BATCH_SIZE, jobs)
-        children = [fleet.start("job", "feed", folder, size) for size in _batch_sizes(jobs)]
+        server = fleet.start(f"{_HERE}.server", folder, SERVER_BATCH_SIZE, jobs)
+        children = [
+            fleet.start(f"{_HERE}.job", "feed", folder, size) for size in _batch_sizes(jobs)
+        ]
         half = _measure(name, fleet, children, secs, progress)
         fleet.end([server])
         return half

@@ -39,6 +39,16 @@ def usage(groups: Collection[int]) -> Usage:
     return Usage(len(members), ticks / _TICKS_PER_SEC)
 
 
+def busy_cpu_secs() -> float:
+    """What the machine has computed since it was started, for whomever; 0 if it isn't told."""
+    try:
+        fields = Path("/proc/stat").read_text().partition("\n")[0].split()[1:]
+    except OSError:
+        return 0.0
+    # user, nice, system; then idle, waiting for a disk; then interrupts, and what a host took away.
+    return sum(int(field) for field in (*fields[:3], *fields[5:8])) / _TICKS_PER_SEC
+
+
 def memory_bytes(groups: Collection[int]) -> int:
     """Proportional set size, summed: a page that several processes share counts once in all.
 

@@ -1,4 +1,4 @@
-"""What the demo shows: one progress bar on a terminal, plain lines elsewhere, and the table.
+"""What is shown: one progress bar on a terminal, plain lines elsewhere, and the table.
 
 Progress goes to standard error, the result to standard output.
 """
@@ -16,7 +16,9 @@ _REDRAW_SECS = 0.1
 class Progress:
     """One bar over all stages, each with a share of it by the seconds that it should take."""
 
-    def __init__(self, stages: dict[str, float]) -> None:
+    def __init__(self, stages: dict[str, float], *, plain: bool = True) -> None:
+        """`plain`: whether to write lines where there is no terminal."""
+        self._plain = plain
         self._stages = stages
         self._total = sum(stages.values())
         self._done = 0.0
@@ -30,7 +32,7 @@ class Progress:
         self._done += self._stages.get(self._stage, 0.0)
         self._stage = stage
         self._drawn_at = 0.0
-        if not self._live:
+        if not self._live and self._plain:
             print(f"  {stage} ...", file=sys.stderr, flush=True)
         self.show(0.0)
 

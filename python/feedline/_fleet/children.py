@@ -1,7 +1,11 @@
-"""The demo's child processes: started, listened to, and ended without a trace.
+"""Child processes: started, listened to, and ended without a trace.
 
 Each child leads a process group of its own, which its loader's workers inherit. So a Ctrl-C at the
-terminal reaches only the demo, which ends all of them at once, and `measure` can find them all.
+terminal reaches only us, who end all of them at once, and `measure` can find them all.
+
+A child writes one JSON object a line: ``{"at", "samples"}``, and perhaps ``"batches"``, as it goes
+on; anything else is its result, or with ``"error"`` in it the reason why there is none. It should
+end when its standard input does.
 """
 
 from __future__ import annotations
@@ -17,13 +21,26 @@ import tempfile
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 END_TIMEOUT_SECS = 10.0
 
 
 class ChildFailedError(Exception):
-    """A child ended before it was told to; the message has the end of what it wrote."""
+    """A child ended before it was told to; the message has what it said, or wrote last."""
+
+    def __init__(self, message: str, result: dict[str, Any] | None = None) -> None:
+        """With the child's last report, if it made one."""
+        super().__init__(message)
+        self.result = result or {}
+
+
+class Step(NamedTuple):
+    """How far a child had come at a moment."""
+
+    at: float
+    samples: int
+    batches: int
 
 
 class Child:
@@ -31,7 +48,7 @@ class Child:
 
     def __init__(self, module: str, *args: object, env: dict[str, str]) -> None:
         self.module = module
-        self.steps: list[tuple[float, int]] = []
+        self.steps: list[Step] = []
         self.result: dict[str, Any] | None = None
         self._complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in `kill`
         self._unread = b""
@@ -62,18 +79,18 @@ class Child:
         for line in lines:
             message = json.loads(line)
             if "at" in message:
-                self.steps.append((message["at"], message["samples"]))
+                batches = message.get("batches", 0)
+                self.steps.append(Step(message["at"], message["samples"], batches))
             else:
                 self.result = message
         return bool(chunk)
 
     def rate(self, start: float, end: float) -> float:
         """Count samples per second, from the first step in the window to the last."""
-        steps = [step for step in self.steps if start <= step[0] <= end]
+        steps = [step for step in self.steps if start <= step.at <= end]
         if len(steps) < 2:
             return 0.0
-        (first_at, first), (last_at, last) = steps[0], steps[-1]
-        return (last - first) / (last_at - first_at)
+        return (steps[-1].samples - steps[0].samples) / (steps[-1].at - steps[0].at)
 
     def tell_to_end(self) -> None:
         assert self.process.stdin is not None
@@ -89,13 +106,15 @@ class Child:
                 pipe.close()
 
     def failure(self, what: str) -> ChildFailedError:
+        if self.result is not None and "error" in self.result:
+            return ChildFailedError(self.result["error"], self.result)
         self._complaints.seek(0)
         tail = self._complaints.read().rstrip().splitlines()[-15:]
         return ChildFailedError("\n".join([f"{self.module} (pid {self.pid}) {what}", *tail]))
 
 
 class Fleet:
-    """All the children of one half. Leaving the ``with`` block ends them, however it is left."""
+    """Children that belong together. Leaving the ``with`` block ends them, however it is left."""
 
     def __init__(self, folder: Path) -> None:
         self.children: list[Child] = []
@@ -122,7 +141,8 @@ class Fleet:
         return {child.pid for child in self.children}
 
     def start(self, module: str, *args: object) -> Child:
-        child = Child(f"feedline.demo.{module}", *args, env=self._env)
+        """Start ``python -m module``."""
+        child = Child(module, *args, env=self._env)
         self.children.append(child)
         self._selector.register(child.output_fd(), selectors.EVENT_READ, child)
         return child
@@ -130,9 +150,11 @@ class Fleet:
     def listen(self, secs: float) -> None:
         """Take in reports for `secs`; a child that ends meanwhile is an error."""
         self._take_reports(monotonic() + secs)
-        for child in self.children:
-            if child.ended():
-                raise child.failure(f"ended with status {child.process.returncode}")
+        ended = [child for child in self.children if child.ended()]
+        if ended:
+            # What it said last may still be in its pipe.
+            self._take_reports(monotonic() + 0.05)
+            raise ended[0].failure(f"ended with status {ended[0].process.returncode}")
 
     def _take_reports(self, until: float) -> None:
         while (left := until - monotonic()) > 0:
@@ -140,11 +162,11 @@ class Fleet:
                 if not key.data.read():
                     self._selector.unregister(key.fd)
 
-    def end(self, children: list[Child]) -> None:
+    def end(self, children: list[Child], timeout_secs: float = END_TIMEOUT_SECS) -> None:
         """Tell `children` to end, and take in their results."""
         for child in children:
             child.tell_to_end()
-        deadline = monotonic() + END_TIMEOUT_SECS
+        deadline = monotonic() + timeout_secs
         while monotonic() < deadline and not all(child.ended() for child in children):
             self._take_reports(monotonic() + 0.05)
         # What a child wrote last may still be in its pipe.
