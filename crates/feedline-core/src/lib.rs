@@ -37,5 +37,5 @@ pub mod wire;
 pub use self::access::Allow;
 pub use self::bounded::MAX_ENTRIES;
 pub use self::error::{Error, Failure, FailureKind};
-pub use self::limits::{parse_size, size_text};
+pub use self::limits::{GroupLimit, MemoryLimits, parse_size, size_text};
 pub use self::structure::{Class, Key, Node, Structure};

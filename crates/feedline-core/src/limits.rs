@@ -39,12 +39,48 @@ pub(crate) fn secs_text(secs: f64) -> String {
     if secs < 10.0 { format!("{secs:.1}") } else { format!("{secs:.0}") }
 }
 
-/// Memory that a ring may still take: the smallest of what the machine, the control group and the address space allow, less
-/// an eighth, because the kernel doesn't refuse the last of it but kills somebody.
+/// What bounds the memory that a ring may take; `None` where there is no such bound, or nobody tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// What the machine has left.
+    pub machine_bytes: Option<u64>,
+    /// The control group with the least left.
+    pub group: Option<GroupLimit>,
+    /// What is left of the address space, halved: a mirrored ring takes twice its size of it.
+    pub address_space_bytes: Option<u64>,
+}
+
+/// A control group that has a memory limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupLimit {
+    /// Its limit.
+    pub limit_bytes: u64,
+    /// What is left of it, if the kernel drops what files it has cached.
+    pub left_bytes: u64,
+}
+
+impl MemoryLimits {
+    /// Asks the kernel.
+    pub fn read() -> Self {
+        Self {
+            machine_bytes: meminfo_available(),
+            group: tightest_group(),
+            address_space_bytes: address_space_available(),
+        }
+    }
+
+    /// Memory that a ring may still take: the smallest of them, less an eighth, because the kernel doesn't refuse the last of
+    /// it but kills somebody.
+    pub fn available_bytes(&self) -> u64 {
+        let group = self.group.map(|group| group.left_bytes);
+        let bounds = [self.machine_bytes, group, self.address_space_bytes];
+        bounds.into_iter().flatten().min().unwrap_or(u64::MAX) / 8 * 7
+    }
+}
+
+/// See [`MemoryLimits::available_bytes`].
 pub(crate) fn available_bytes() -> u64 {
-    let machine = meminfo_available().unwrap_or(u64::MAX);
-    let all = machine.min(cgroup_available().unwrap_or(u64::MAX)).min(address_space_available().unwrap_or(u64::MAX));
-    all / 8 * 7
+    MemoryLimits::read().available_bytes()
 }
 
 /// What is left on the disk of a folder.
@@ -59,9 +95,9 @@ fn meminfo_available() -> Option<u64> {
 }
 
 /// The tightest limit on the way from our group to the root, both versions of the interface.
-fn cgroup_available() -> Option<u64> {
+fn tightest_group() -> Option<GroupLimit> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let mut tightest = None;
+    let mut tightest: Option<GroupLimit> = None;
     for line in groups.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
@@ -78,8 +114,10 @@ fn cgroup_available() -> Option<u64> {
             if let (Some(limit), Some(usage)) = (read(limit), read(usage)) {
                 // What files were read fills the group's limit, and is given back when somebody wants it.
                 let cache = fs::read_to_string(format!("{root}{path}/memory.stat")).map_or(0, |stat| page_cache(&stat));
-                let free = limit.saturating_sub(usage.saturating_sub(cache));
-                tightest = Some(tightest.map_or(free, |other: u64| other.min(free)));
+                let left_bytes = limit.saturating_sub(usage.saturating_sub(cache));
+                if tightest.is_none_or(|other| left_bytes < other.left_bytes) {
+                    tightest = Some(GroupLimit { limit_bytes: limit, left_bytes });
+                }
             }
             match path.rfind('/') {
                 Some(index) => path.truncate(index),

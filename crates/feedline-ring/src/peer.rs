@@ -78,8 +78,8 @@ fn supplementary_groups(socket: impl AsFd) -> Vec<u32> {
     }
 }
 
-/// `SO_PEERPIDFD` (Linux 6.5): unlike a pid it can't be reused between asking and opening.
-fn peer_pidfd(socket: impl AsFd) -> Option<OwnedFd> {
+/// `SO_PEERPIDFD` (Linux 6.5): unlike a pid it can't be reused between asking and opening. `None` where the kernel has none.
+pub fn peer_pidfd(socket: impl AsFd) -> Option<OwnedFd> {
     const SO_PEERPIDFD: libc::c_int = 77;
     let mut fd: libc::c_int = -1;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;

@@ -72,6 +72,11 @@ impl PrivatePages {
         }
     }
 
+    /// Whether the kernel has `PAGEMAP_SCAN` (Linux 6.7); without it each page's entry is read.
+    pub fn has_scan(&self) -> bool {
+        self.has_scan
+    }
+
     /// Whether a window of `mapping` would show other bytes than `shared`, which follows the ring, does.
     ///
     /// Up to 100 ns for each page, small or huge, that is mapped; nothing for pages that were never touched.
