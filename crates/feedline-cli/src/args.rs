@@ -253,11 +253,16 @@ pub struct Stop {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   feedline doctor
-  feedline doctor --json")]
+  feedline doctor --json
+
+Exits with 1 if anything is bad. What is only worth a note is no reason not to use Feedline here.")]
 pub struct Doctor {
     /// As JSON
     #[arg(long)]
     pub json: bool,
+    /// Be the second process of the round trip: read this feed
+    #[arg(long, hide = true, value_name = "NAME")]
+    pub probe: Option<String>,
 }
 
 /// `feedline bench`.

@@ -1,0 +1,92 @@
+//! Where feeds are looked for: whether sockets can be made there.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+use feedline_core::{Error, names};
+use serde_json::json;
+
+use super::report::Check;
+
+const NAME: &str = "socket folder";
+/// `sun_path`, less its end.
+const LONGEST_PATH: usize = 107;
+/// The longest name of a feed.
+const LONGEST_NAME: usize = 64;
+/// What a feed is usually called.
+const USUAL_NAME: usize = 16;
+
+pub(super) fn checks() -> Vec<Check> {
+    let folder = names::folder();
+    let way_out = format!("export FEEDLINE_DIR=/tmp/feedline-{}", rustix::process::getuid().as_raw());
+    let way_out = if folder.as_os_str().as_bytes().ends_with(&way_out.as_bytes()["export FEEDLINE_DIR=".len()..]) {
+        "export FEEDLINE_DIR=SOME_FOLDER_OF_YOUR_OWN".to_owned()
+    } else {
+        way_out
+    };
+    let way_out = format!("{way_out}, for servers and jobs alike");
+    let shown = folder.display().to_string();
+    let bad = |why: String| vec![Check::bad(NAME, format!("{shown}: {why}"), &*way_out).with(json!({"path": shown}))];
+    let room = LONGEST_PATH.saturating_sub(folder.as_os_str().len() + "/.sock".len());
+    if room < USUAL_NAME {
+        let len = folder.as_os_str().len();
+        return bad(format!(
+            "{len} bytes long, which leaves {room} for a feed's name (a socket's path has {LONGEST_PATH})"
+        ));
+    }
+    if let Err(error) = names::prepare_folder() {
+        let why = if let Error::Folder { why, .. } = error { why } else { error.to_string() };
+        return bad(why);
+    }
+    if let Err(error) = try_socket(&folder) {
+        return bad(format!("no socket can be made there: {error}"));
+    }
+    vec![described(&folder, room)]
+}
+
+/// Makes one, connects to it, and removes it.
+fn try_socket(folder: &Path) -> std::io::Result<()> {
+    let path = folder.join(format!(".doctor-{}", std::process::id()));
+    let _ = fs::remove_file(&path);
+    let tried = UnixListener::bind(&path).and_then(|_listener| UnixStream::connect(&path).map(drop));
+    let removed = fs::remove_file(&path);
+    tried.and(removed)
+}
+
+fn described(folder: &Path, room: usize) -> Check {
+    let mode = fs::metadata(folder).map_or(0, |meta| meta.mode() & 0o777);
+    let file_system = rustix::fs::statfs(folder).map_or("unknown", |stat| file_system(stat.f_type as u64));
+    let found = format!("{}, mode {mode:o}, on {file_system}", folder.display());
+    let check = if matches!(file_system, "nfs" | "smb" | "cifs" | "fuse" | "lustre") {
+        Check::note(NAME, found, "give each machine a folder of its own (FEEDLINE_DIR): a feed is for one machine")
+    } else if room < LONGEST_NAME {
+        Check::note(NAME, found, format!("its path is long: feeds' names may have {room} bytes"))
+    } else {
+        Check::ok(NAME, found)
+    };
+    let mode = format!("{mode:o}");
+    check
+        .with(json!({"path": folder, "mode": mode, "file_system": file_system, "longest_name": room.min(LONGEST_NAME)}))
+}
+
+/// Of `linux/magic.h`.
+fn file_system(magic: u64) -> &'static str {
+    match magic & 0xffff_ffff {
+        0x0102_1994 => "tmpfs",
+        0xef53 => "ext4",
+        0x5846_5342 => "xfs",
+        0x9123_683e => "btrfs",
+        0x794c_7630 => "overlayfs",
+        0x2fc1_2fc1 => "zfs",
+        0xf2f5_2010 => "f2fs",
+        0x6969 => "nfs",
+        0x517b => "smb",
+        0xff53_4d42 | 0xfe53_4d42 => "cifs",
+        0x6573_5546 => "fuse",
+        0x0bd0_0bd0 => "lustre",
+        _ => "another file system",
+    }
+}

@@ -1,0 +1,102 @@
+//! `feedline doctor`: what this machine offers, tried and not read off version numbers.
+//!
+//! | module | what it tries |
+//! |---|---|
+//! | `kernel` | sealed memory, mirrored mappings, wake-ups, descriptors of processes |
+//! | `limits` | memory, descriptors, address space, cores |
+//! | `folder` | whether sockets can be made where feeds are looked for |
+//! | `trip` | a feed, and a second process that reads it |
+//! | `python` | versions, GPUs, and the same trip to NumPy and torch |
+//! | `feeds` | whether those that run answer |
+//!
+//! Each group of checks has a thread and a time of its own: one that hangs is reported, and left behind.
+
+mod child;
+mod feeds;
+mod folder;
+mod kernel;
+mod limits;
+mod python;
+mod report;
+mod trip;
+
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use self::report::{Check, Report};
+use crate::Host;
+use crate::args::Doctor;
+
+/// For everything together.
+const WHOLE: Duration = Duration::from_secs(28);
+/// For one group, where no more is said.
+const GROUP: Duration = Duration::from_secs(5);
+
+pub(crate) fn run(options: &Doctor, host: &Host) -> anyhow::Result<u8> {
+    if let Some(name) = &options.probe {
+        return trip::probe(name);
+    }
+    let deadline = Instant::now() + WHOLE;
+    let mut report = Report::new(options.json);
+    // Importing takes a while: it begins first, and is asked last.
+    let python = python::Interpreter::start(host);
+    report.add(bounded("kernel", deadline, GROUP, kernel::checks))?;
+    report.add(bounded("limits", deadline, GROUP, limits::checks))?;
+    let folder = bounded("socket folder", deadline, GROUP, folder::checks);
+    let has_folder = folder.iter().all(|check| !check.is_bad());
+    report.add(folder)?;
+    let command = host.command.clone();
+    report.add(bounded("round trip", deadline, GROUP * 2, move || trip::checks(&command, has_folder)))?;
+    report.add(bounded("Python", deadline, WHOLE, move || {
+        python::checks(python, deadline - Duration::from_secs(6), has_folder)
+    }))?;
+    report.add(bounded("feeds", deadline, GROUP, feeds::checks))?;
+    Ok(report.finish()?)
+}
+
+/// Runs a group of checks, for so long at most; a panic in it is a finding too.
+fn bounded(
+    name: &'static str,
+    deadline: Instant,
+    limit: Duration,
+    checks: impl FnOnce() -> Vec<Check> + Send + 'static,
+) -> Vec<Check> {
+    let (sender, receiver) = channel();
+    let work = move || {
+        let _ = sender.send(checks());
+    };
+    if let Err(error) = std::thread::Builder::new().name("feedline-doctor".into()).spawn(work) {
+        let advice = "let this user have more processes and memory: ulimit -u, ulimit -v";
+        return vec![Check::bad(name, format!("no thread can be started: {error}"), advice)];
+    }
+    let limit = limit.min(deadline.saturating_duration_since(Instant::now()));
+    match receiver.recv_timeout(limit) {
+        Ok(checks) => checks,
+        Err(RecvTimeoutError::Timeout) => {
+            let found = format!("no answer in {} s", limit.as_secs());
+            let advice =
+                "the machine is very busy, or a file system does not answer: look at `top` and `dmesg`, and try again";
+            vec![Check::bad(name, found, advice)]
+        }
+        Err(RecvTimeoutError::Disconnected) => {
+            vec![Check::bad(name, "this check itself failed", "report it, with what was printed above")]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_hangs_or_panics_is_a_finding() {
+        let soon = || Instant::now() + Duration::from_millis(20);
+        let hung = bounded("x", soon(), GROUP, || {
+            std::thread::sleep(Duration::from_secs(60));
+            vec![]
+        });
+        assert!(hung[0].is_bad());
+        let panicked = bounded("x", Instant::now() + GROUP, GROUP, || panic!("on purpose"));
+        assert!(panicked[0].is_bad());
+    }
+}
