@@ -26,17 +26,18 @@ VENV_STAMP := $(VENV)/.stamp-tools
 FRAMEWORKS_STAMP := $(FRAMEWORKS)/.stamp
 EXTENSION_STAMP := $(VENV)/.stamp-extension
 RUST_SOURCES := Cargo.toml $(wildcard Cargo.lock) pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
-PYTHON_DIRS := $(wildcard python tests benchmarks examples)
+PYTHON_DIRS := $(wildcard python tests benchmarks examples docs)
 # The package again, with the extension that has fault points: tests/chaos has its children import it.
 FAULTS := $(TARGET_DIR)/faults
 FAULTS_STAMP := $(FAULTS)/.stamp
+SITE := $(TARGET_DIR)/docs
 RUST_EXAMPLES := $(wildcard crates/*/examples/*.rs)
 
 # Runs a command with a folder of its own for temporary files and sockets, and removes the folder whatever happens.
 in_scratch = scratch=$$(mktemp -d /tmp/feedline.XXXXXX); trap 'rm -rf "$$scratch"' EXIT; \
 	TMPDIR="$$scratch" FEEDLINE_DIR="$$scratch/feeds"
 
-.PHONY: help setup demo test check bench chaos race faults fuzz fuzz-corpus clean
+.PHONY: help setup demo docs test check bench chaos race faults fuzz fuzz-corpus clean
 .PHONY: lint-rust lint-python types licences test-rust test-loom test-fuzz test-rust-examples test-python
 .PHONY: test-frameworks
 
@@ -54,7 +55,16 @@ test: setup check test-rust test-loom test-fuzz test-rust-examples test-python #
 test-frameworks: setup $(FRAMEWORKS_STAMP) ## Lightning, Accelerate, Keras, JAX, Ray and others on a feed
 	@$(in_scratch) $(FRAMEWORKS)/bin/python -m pytest tests/frameworks $(ARGS)
 
-check: setup lint-rust lint-python types licences ## formatting, lints, types, licences
+check: setup lint-rust lint-python types licences docs ## formatting, lints, types, licences, documentation
+
+# Warnings are errors, broken links and anchors too. Sphinx reads everything anew: seconds, and nothing stale.
+docs: setup ## the documentation as a site, in target/docs, with all its links checked
+	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps --workspace --exclude feedline-py
+	@rm -rf $(SITE)
+	$(PY) -m sphinx -W --keep-going -q -E -c docs -d $(TARGET_DIR)/doctrees . $(SITE)
+	@cp -r $(TARGET_DIR)/doc $(SITE)/rust
+	@echo '<!doctype html><meta http-equiv="refresh" content="0; url=docs/index.html">' >$(SITE)/index.html
+	$(PY) docs/_ext/check_links.py $(SITE)
 
 fuzz: setup ## throw mutated bytes at every parser, SECS (60) for each; the seed is printed
 	FUZZ_SECS=$(or $(SECS),60) $(fuzz_driver)
