@@ -24,6 +24,7 @@ extensions = [
     "program_help",
     "public_names",
     "repository_links",
+    "rust_fields",
 ]
 
 # Sphinx looks from the repository's root, and only at these.

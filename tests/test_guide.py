@@ -112,7 +112,7 @@ def sources() -> str:
     files = [*guide.ROOT.glob("crates/*/src/**/*.rs"), *guide.ROOT.glob("python/feedline/*.py")]
     text = "\n".join(file.read_text() for file in files)
     # Where a long string is broken into lines.
-    text = re.sub(r'\\\n\s*|"\s*\n\s*f?"', "", text)
+    text = re.sub(r"""\\\n\s*|["']\s*\n\s*f?["']""", "", text)
     return text.replace('\\"', '"')
 
 

@@ -27,7 +27,7 @@ class ShowFiles(SphinxTransform):
     # Before Sphinx collects what to copy for downloads.
     default_priority = 400
 
-    def apply(self, **_: Any) -> None:
+    def apply(self, **options: Any) -> None:
         """Look at each link of a page."""
         for link in list(self.document.findall(addnodes.download_reference)):
             relative, _ = self.env.relfn2path(link["reftarget"], self.env.docname)
