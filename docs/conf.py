@@ -35,6 +35,7 @@ include_patterns = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "README.md",
     "benchmarks/README.md",
     "fuzz/README.md",
 ]
