@@ -219,7 +219,7 @@ def test_a_silent_server_is_shown(start: Start) -> None:
 
 
 def test_it_is_live_until_q(start: Start, screens: list[Screen]) -> None:
-    served(start)
+    server = served(start)
     reader = start(take_one)
     reader.expect("taken")
     screens.append(Screen("--interval-secs", "0.2"))
@@ -227,6 +227,10 @@ def test_it_is_live_until_q(start: Start, screens: list[Screen]) -> None:
     screen.wait_for("train")
     screen.wait_for(str(reader.pid))
     screen.wait_for("trainers are the bottleneck")
+    server.signal(signal.SIGSTOP)
+    screen.wait_for(f"train  silent  pid {server.pid}")
+    server.signal(signal.SIGCONT)
+    screen.wait_for("train  running")
     screen.press("q")
     assert screen.end() == 0
 

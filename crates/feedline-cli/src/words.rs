@@ -33,6 +33,14 @@ pub(crate) fn count(number: f64) -> String {
     }
 }
 
+/// `7.9`, `1234`: a number that moves keeps its decimals.
+pub(crate) fn rate(number: f64) -> String {
+    match sane(number) {
+        number @ 0.0..99.95 => format!("{number:.1}"),
+        number => count(number.round()),
+    }
+}
+
 /// `0.4 s`, `40 s`, `3m07s`, `2h05m`.
 pub(crate) fn secs(number: f64) -> String {
     match sane(number) {
@@ -70,6 +78,7 @@ mod tests {
             [0.0, 0.44, 9.97, 40.2, 187.0, f64::INFINITY].map(secs),
             ["0.0 s", "0.4 s", "10 s", "40 s", "3m07s", "0.0 s"]
         );
+        assert_eq!([0.0, 5.0, 99.96, 12_345.6].map(rate), ["0.0", "5.0", "100", "12.3k"]);
         assert_eq!([some(1, "job"), some(4, "job")], ["1 job", "4 jobs"]);
     }
 }

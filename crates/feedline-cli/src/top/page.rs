@@ -8,7 +8,7 @@ use super::rows;
 use crate::ls::duration_text;
 use crate::view::View;
 use crate::watch::Found;
-use crate::words::{bytes, count, percent, secs, some};
+use crate::words::{bytes, count, percent, rate, secs, some};
 
 /// Before every line but a feed's first: room for a label.
 const INDENT: usize = 10;
@@ -101,8 +101,8 @@ fn source(view: &View, width: usize) -> Line<'static> {
     }
     let text = format!(
         "{} samples/s  {} batches/s  {}/s",
-        count(rates.samples_per_sec),
-        count((rates.batches_per_sec * 10.0).round() / 10.0),
+        rate(rates.samples_per_sec),
+        rate(rates.batches_per_sec),
         bytes(rates.bytes_per_sec)
     );
     labelled("source", vec![Span::raw(text)], width)

@@ -8,12 +8,14 @@ use super::page::{bar, cut, fitted, short};
 use super::paint::{BAD, BOLD, DIM, FAIR, of_waiting};
 use crate::verdict::waits_for_epoch;
 use crate::view::{Job, View};
-use crate::words::{count, percent, secs};
+use crate::words::{count, percent, rate, secs};
 
 /// Between two columns.
 const GAP: usize = 2;
 /// A command that is cut shorter tells nothing.
 const LEAST_COMMAND: usize = 14;
+/// `1234 (0.1 s)`.
+const LEAST_LAG: usize = 12;
 /// The bar of the time spent waiting.
 const BAR: usize = 8;
 
@@ -38,7 +40,9 @@ struct Column {
 
 impl Column {
     fn width(&self) -> usize {
-        self.cells.iter().map(|cell| cell_width(cell)).max().unwrap_or(0).max(self.title.len())
+        // What changes from look to look must not move its neighbours.
+        let least = if self.title == "LAG" { LEAST_LAG } else { self.title.len() };
+        self.cells.iter().map(|cell| cell_width(cell)).max().unwrap_or(0).max(least)
     }
 }
 
@@ -89,7 +93,7 @@ fn columns(view: &View, rows: &[(&ConsumerStats, &Job)], width: usize) -> Vec<Co
         column("BATCH", Keep::Batch, true, &|consumer, _| {
             plain(consumer.batch_size.map_or_else(|| "own".into(), |size| size.to_string()))
         }),
-        column("BATCHES/S", Keep::Always, true, &|_, job| plain(count((job.batches_per_sec * 10.0).round() / 10.0))),
+        column("BATCHES/S", Keep::Always, true, &|_, job| plain(rate(job.batches_per_sec))),
         column("WAITING", Keep::Always, false, &|consumer, job| waiting(&view.stats, consumer, job, is_wide)),
         column("LAG", Keep::Always, false, &|consumer, _| lag(consumer)),
         column("LEASES", Keep::Leases, true, &|consumer, _| plain(consumer.leases.to_string())),

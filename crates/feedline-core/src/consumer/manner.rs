@@ -40,3 +40,17 @@ impl Manner {
         MANNERS.get(number as usize).map_or(("unknown", None), |&(_, mode, why)| (mode, why))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_stands_for_each() {
+        for (number, &(manner, mode, why)) in MANNERS.iter().enumerate() {
+            assert_eq!(manner.number(), number as u32);
+            assert_eq!(Manner::words(number as u32), (mode, why));
+        }
+        assert_eq!(Manner::words(u32::MAX), ("unknown", None));
+    }
+}
