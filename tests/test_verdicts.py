@@ -66,7 +66,7 @@ def burning_loader(workers: int) -> Any:
     from torch.utils.data import DataLoader
 
     dataset: Any = Burning()
-    return DataLoader(dataset, batch_size=8, num_workers=workers)
+    return DataLoader(dataset, batch_size=8, num_workers=workers, collate_fn=np.stack)
 
 
 def train(name: str = "train", secs: float = 0.0, ask_first: bool = False, **options: Any) -> None:
