@@ -181,6 +181,25 @@ def test_nobody_there_is_no_bottleneck() -> None:
     assert json.loads(feedline_run("top", "--json").stdout) == []
 
 
+def test_what_is_loaded_needs_no_loader() -> None:
+    with (
+        feedline.Server(Numbered(100, 10), "train", samples=100, replay=True),
+        feedline.attach("train", batch_size=10) as feed,
+    ):
+        assert len(list(feed)) == 10
+        verdict = top("train", interval_secs=0.1)["verdict"]
+        assert verdict["kind"] == "loaded"
+        assert "all 100 samples are loaded" in verdict["text"]
+
+
+def test_a_first_batch_that_takes_long_shows(start: Start) -> None:
+    start(roles.serve, loader="Stuck", loader_args=[0, 10])
+    eventually(lambda: bool(feedline.feeds()))
+    verdict = top("train", interval_secs=0.1)["verdict"]
+    assert verdict["kind"] == "quiet"
+    assert verdict["text"].startswith("starting: the loader has been at its first batch for ")
+
+
 def test_a_feed_that_does_not_run_is_an_error() -> None:
     with feedline.Server(Numbered(100, 10), "other", samples=100):
         for option in ("--once", "--json"):

@@ -26,6 +26,7 @@ pub(crate) struct Look {
 pub(crate) struct Seen {
     pub state: char,
     pub cpu_secs: f64,
+    pub major_faults: u64,
     /// Of those that load.
     pub core_wait_secs: f64,
 }
@@ -39,10 +40,10 @@ impl Look {
         let consumers = stats.consumers.iter().map(|consumer| (consumer.pid, false));
         let loaders = workers.iter().chain([&stats.pid]).map(|&pid| (pid, true));
         for (pid, loads) in consumers.chain(loaders) {
-            if let Some(Stat { state, cpu_secs, .. }) = Stat::of(pid) {
+            if let Some(Stat { state, cpu_secs, major_faults, .. }) = Stat::of(pid) {
                 // A trainer may have hundreds of threads, and its worries are not the loader's.
                 let core_wait_secs = if loads { proc::core_wait_secs(pid) } else { 0.0 };
-                processes.insert(pid, Seen { state, cpu_secs, core_wait_secs });
+                processes.insert(pid, Seen { state, cpu_secs, major_faults, core_wait_secs });
             }
         }
         let allowed_cores = allowed_cores(stats.pid, ticks.cores);

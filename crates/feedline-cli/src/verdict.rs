@@ -28,6 +28,8 @@ const LEAST_SECS: f64 = 0.4;
 const WAITS: f64 = 0.1;
 /// A source that waits more than this has time to spare.
 const SPARE: f64 = 0.15;
+/// A consumer that waits this often in a second for a page of the history's file is held up by that.
+const MANY_FAULTS: f64 = 50.0;
 /// A first batch may take this long, and any other so many times what is usual, but no less than the last.
 const FIRST_BATCH_SECS: f64 = 30.0;
 const TIMES_THE_USUAL: f64 = 5.0;
@@ -320,6 +322,11 @@ fn held_back(evidence: &Evidence<'_>, holder: &Pace<'_>, who: &str) -> Verdict {
         format!("it is stopped (state {}): kill -CONT {pid} lets it go on", job.process.state)
     } else if consumer.resting {
         "it has read its epoch and not asked for the next".into()
+    } else if stats.history_in_file && job.process.major_faults_per_sec >= MANY_FAULTS {
+        let faults = count(job.process.major_faults_per_sec.round());
+        format!(
+            "it reads the history from the disk ({faults} page faults/s): use a faster disk, or memory (no history_dir)"
+        )
     } else if stats.lag == "history" {
         "a larger history= lets the others run further ahead".into()
     } else {

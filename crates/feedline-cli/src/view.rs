@@ -66,6 +66,8 @@ pub struct Process {
     pub core_wait: f64,
     /// In how many of the looks it waited for a disk (state D).
     pub disk_share: f64,
+    /// How often in a second it touched memory that had to be read from a disk first.
+    pub major_faults_per_sec: f64,
     /// Its memory in RAM, the ring's pages that it has touched included.
     pub resident_bytes: u64,
     /// The same without the ring, files and other shared memory.
@@ -170,6 +172,7 @@ fn process(looks: &VecDeque<Look>, pid: u32) -> Process {
         process.command = proc::command(pid).unwrap_or_default();
         let secs = ended.duration_since(*began).as_secs_f64();
         process.cpu_cores = rate(secs, first.cpu_secs, last.cpu_secs);
+        process.major_faults_per_sec = rate(secs, first.major_faults as f64, last.major_faults as f64);
         process.core_wait = rate(secs, first.core_wait_secs, last.core_wait_secs);
         process.disk_share = seen.iter().filter(|(_, seen)| seen.state == 'D').count() as f64 / seen.len() as f64;
     }

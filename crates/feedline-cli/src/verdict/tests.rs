@@ -156,6 +156,9 @@ fn a_slow_consumer_is_named() {
     held().with(|case| case.stats.consumers[0].resting = true).is(Kind::HeldBack, &["not asked for the next"]);
     let full = held().with(|case| (case.stats.lag, case.stats.history_bytes) = ("history".into(), 256_000_000));
     full.is(Kind::HeldBack, &["history full (256 MB); a larger history="]);
+    let reads =
+        full.with(|case| (case.stats.history_in_file, case.jobs[0].process.major_faults_per_sec) = (true, 812.3));
+    reads.is(Kind::HeldBack, &["from the disk (812 page faults/s)"]);
     let rank = held().with(|case| case.stats.consumers[0].rank = Some((0, 2)));
     rank.is(Kind::HeldBack, &["pid 800 (rank 0 of 2)"]);
     // A source that waits for one is no slow loader, even if it mostly loads.
