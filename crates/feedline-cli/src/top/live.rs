@@ -31,7 +31,10 @@ struct Screen(DefaultTerminal);
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        ratatui::restore();
+        // A panic has given it back, and a second time would write over what it said.
+        if !std::thread::panicking() {
+            ratatui::restore();
+        }
     }
 }
 
