@@ -254,12 +254,16 @@ pub struct Stop {
 #[command(after_help = "Examples:
   feedline doctor
   feedline doctor --json
+  feedline doctor --timeout-secs 120     where importing torch takes long
 
 Exits with 1 if anything is bad. What is only worth a note is no reason not to use Feedline here.")]
 pub struct Doctor {
     /// As JSON
     #[arg(long)]
     pub json: bool,
+    /// How long everything may take; what hangs is reported
+    #[arg(long, value_name = "SECS", default_value_t = 30.0, value_parser = positive)]
+    pub timeout_secs: f64,
     /// Be the second process of the round trip: read this feed
     #[arg(long, hide = true, value_name = "NAME")]
     pub probe: Option<String>,

@@ -27,8 +27,6 @@ use self::report::{Check, Report};
 use crate::Host;
 use crate::args::Doctor;
 
-/// For everything together.
-const WHOLE: Duration = Duration::from_secs(28);
 /// For one group, where no more is said.
 const GROUP: Duration = Duration::from_secs(5);
 
@@ -36,7 +34,8 @@ pub(crate) fn run(options: &Doctor, host: &Host) -> anyhow::Result<u8> {
     if let Some(name) = &options.probe {
         return trip::probe(name);
     }
-    let deadline = Instant::now() + WHOLE;
+    let whole = Duration::from_secs_f64(options.timeout_secs);
+    let deadline = Instant::now() + whole;
     let mut report = Report::new(options.json);
     // Importing takes a while: it begins first, and is asked last.
     let python = python::Interpreter::start(host);
@@ -47,10 +46,10 @@ pub(crate) fn run(options: &Doctor, host: &Host) -> anyhow::Result<u8> {
     report.add(folder)?;
     let command = host.command.clone();
     report.add(bounded("round trip", deadline, GROUP * 2, move || trip::checks(&command, has_folder)))?;
-    report.add(bounded("Python", deadline, WHOLE, move || {
-        python::checks(python, deadline - Duration::from_secs(6), has_folder)
-    }))?;
     report.add(bounded("feeds", deadline, GROUP, feeds::checks))?;
+    // So that it can tell itself what is late.
+    let answers = deadline - (whole / 10).min(Duration::from_secs(1));
+    report.add(bounded("Python", deadline, whole, move || python::checks(python, answers, has_folder)))?;
     Ok(report.finish()?)
 }
 
