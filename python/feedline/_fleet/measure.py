@@ -10,6 +10,10 @@ from typing import NamedTuple
 _TICKS_PER_SEC = os.sysconf("SC_CLK_TCK")
 
 
+# What CPU time is counted in.
+CPU_TICK_SECS = 1 / _TICKS_PER_SEC
+
+
 class Usage(NamedTuple):
     processes: int
     cpu_secs: float

@@ -1,4 +1,7 @@
-"""What `feedline doctor` asks of Python: a line in, a line of JSON out. Needs nothing but Python at first."""
+"""What `feedline doctor` asks of Python: a line in, a line of JSON out.
+
+Needs nothing but Python at first.
+"""
 
 import importlib.metadata
 import importlib.util

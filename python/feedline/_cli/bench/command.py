@@ -166,11 +166,11 @@ def _comparison(parts: Parts) -> str:
     gain("samples/s of the slowest job", (alone.slowest, each.slowest, shared.slowest))
     gain("samples/s of all jobs", (alone.total, each.total, shared.total))
     rows.append(())
-    cpu = tuple(max(part.cpu_secs_per_1000, 1e-9) for part in parts)
-    cost("CPU-seconds per 1,000 samples", "{:.4g}", (cpu[0], cpu[1], cpu[2]))
+    cpu = alone.cpu_secs_per_1000, each.cpu_secs_per_1000, shared.cpu_secs_per_1000
+    cost("CPU-seconds per 1,000 samples", "{:.4g}", cpu)
     rows.append(("cores busy", *(f"{part.cores:.1f}" for part in parts), "", ""))
-    memory = tuple(part.memory_bytes / 1e6 for part in parts)
-    cost("memory of all processes, MB", "{:,.0f}", (memory[0], memory[1], memory[2]))
+    memory = alone.memory_bytes / 1e6, each.memory_bytes / 1e6, shared.memory_bytes / 1e6
+    cost("memory of all processes, MB", "{:,.0f}", memory)
     cost("processes", "{:.0f}", (alone.processes, each.processes, shared.processes))
     return table(rows)
 

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from feedline._fleet.children import Child, ChildFailedError, Fleet
-from feedline._fleet.measure import busy_cpu_secs, memory_bytes, usage
+from feedline._fleet.measure import CPU_TICK_SECS, busy_cpu_secs, memory_bytes, usage
 from feedline._fleet.screen import Progress
 
 _HERE = __name__.rpartition(".")[0]
@@ -161,7 +161,8 @@ def _measure(
             f"{name}: in {end - start:.0f} s a job got fewer than two batches\n"
             f"  measure longer: --seconds {10 * plan.secs:g}"
         )
-    secs, cpu_secs = end - start, after.cpu_secs - before.cpu_secs
+    # Less than can be counted is not nothing.
+    secs, cpu_secs = end - start, max(after.cpu_secs - before.cpu_secs, CPU_TICK_SECS)
     return Part(
         jobs=len(jobs),
         samples_per_sec=rates,
