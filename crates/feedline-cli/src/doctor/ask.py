@@ -40,8 +40,9 @@ def torch():
 
 
 def read(form, name):
-    import feedline
     import numpy
+
+    import feedline
 
     sums, batches = [], 0
     began = time.perf_counter()

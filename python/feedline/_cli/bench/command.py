@@ -159,6 +159,8 @@ def _comparison(parts: Parts) -> str:
 
     def cost(title: str, form: str, values: tuple[float, float, float]) -> None:
         _, before, after = values
+        if not (before and after):  # where the kernel doesn't tell
+            return
         ratio, word = (before / after, "less") if after <= before else (after / before, "more")
         rows.append((title, *(form.format(value) for value in values), _times(ratio), word))
 
