@@ -1,4 +1,4 @@
-//! The numbers of [`ServerStats`](crate::server::ServerStats) for others to keep: as Prometheus text, as lines of JSON.
+//! The numbers of [`ServerStats`] for others to keep: as Prometheus text, as lines of JSON.
 //!
 //! | file | what it owns |
 //! |---|---|
