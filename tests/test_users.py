@@ -18,6 +18,7 @@ import roles
 from child import hear, say
 from conftest import Start
 from loaders import Numbered
+from looking import top
 from processes import Child
 from reading import expected, read
 
@@ -222,6 +223,11 @@ def test_a_peer_without_a_process_id_is_a_peer(start: Start) -> None:
     if child.report()["event"] == "unable":
         pytest.skip("this kernel, or this container, has no namespaces to give")
     with feedline.attach("train", batch_size=7) as feed:
+        # It calls itself 1, which is another process here.
+        here = int(Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text())
+        view = top("train", interval_secs=0.2)
+        assert (view["pid"], view["server"]["pid"]) == (here, here)
+        assert [consumer["pid"] for consumer in view["consumers"]] == [0]
         assert read(feed) == expected(0, 100, 7)
 
 

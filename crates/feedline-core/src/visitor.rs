@@ -74,7 +74,7 @@ impl Visitor {
                     self.unanswered = self.unanswered.saturating_sub(1);
                     // Those before it were asked when it didn't answer.
                     if self.unanswered == 0 {
-                        return Ok(*stats);
+                        return Ok(self.as_seen_from_here(*stats));
                     }
                 }
                 Some(Reply::Refused { why, .. }) => return Err(Error::Protocol(why)),
@@ -92,6 +92,16 @@ impl Visitor {
                 }
             }
         }
+    }
+
+    /// A server in another pid namespace counts processes its own way: what it calls 1 is not our process 1.
+    fn as_seen_from_here(&self, mut stats: ServerStats) -> ServerStats {
+        if stats.pid != self.server.pid {
+            stats.pid = self.server.pid;
+            stats.consumers.iter_mut().for_each(|consumer| consumer.pid = 0);
+            stats.events.iter_mut().for_each(|event| event.pid = None);
+        }
+        stats
     }
 
     /// Ends the feed and waits until its server has said goodbye. False if it has not in this time.

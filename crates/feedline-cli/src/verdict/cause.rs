@@ -11,8 +11,14 @@ const COMPUTES: f64 = 0.8;
 /// And with less than this it mostly waits for something else.
 const PAUSES: f64 = 0.5;
 
+/// A process without a pid here.
+const ELSEWHERE: &str = "its process is in another pid namespace (a container)";
+
 /// What makes it slow, and what to change.
 pub(super) fn slow(evidence: &Evidence<'_>) -> String {
+    if is_elsewhere(evidence) {
+        return format!("{ELSEWHERE}: feedline top there tells why");
+    }
     if let Some(text) = stopped(evidence) {
         return text;
     }
@@ -21,6 +27,9 @@ pub(super) fn slow(evidence: &Evidence<'_>) -> String {
 
 /// Where a loader that does not come back may be.
 pub(super) fn stuck_at(evidence: &Evidence<'_>) -> String {
+    if is_elsewhere(evidence) {
+        return format!("; {ELSEWHERE}: its log shows its stack after loader_warn_secs");
+    }
     if let Some(text) = stopped(evidence) {
         return format!("; {text}");
     }
@@ -137,4 +146,9 @@ fn disk(evidence: &Evidence<'_>) -> String {
 
 fn is_also_a_job(evidence: &Evidence<'_>) -> bool {
     evidence.stats.consumers.iter().any(|consumer| consumer.pid == evidence.server.pid)
+}
+
+/// Whether nothing can be known of the server's process from here.
+fn is_elsewhere(evidence: &Evidence<'_>) -> bool {
+    evidence.server.pid == 0
 }

@@ -227,6 +227,20 @@ fn a_loader_that_does_not_come_back_is_stuck() {
 }
 
 #[test]
+fn what_is_not_seen_of_a_process_is_not_held_against_it() {
+    let elsewhere = hungry().with(|case| {
+        case.server.pid = 0;
+        case.stats.consumers.iter_mut().for_each(|consumer| consumer.pid = 0);
+    });
+    elsewhere.is(Kind::LoaderBound, &["another pid namespace", "feedline top there"]);
+    let stuck = elsewhere.with(|case| {
+        case.stats.loader_call_secs = 40.0;
+        case.stats.consumers[0].waiting = true;
+    });
+    stuck.is(Kind::Stuck, &["another pid namespace", "its log"]);
+}
+
+#[test]
 fn an_end_is_an_end() {
     let state = |state: &str| hungry().with(|case| case.stats.state = state.into());
     state("ended").is(Kind::Quiet, &["ended"]);
