@@ -12,7 +12,7 @@ use super::report::Check;
 const LEAST_BYTES: u64 = 64 << 20;
 /// Rings of large batches.
 const GOOD_BYTES: u64 = 1 << 30;
-/// A server has about ten, and four for each consumer; Python has some too.
+/// A server takes one job for each 8 of them.
 const LEAST_DESCRIPTORS: u64 = 64;
 const GOOD_DESCRIPTORS: u64 = 512;
 /// What Linux gives a process.
@@ -110,7 +110,7 @@ fn descriptors() -> Check {
         Some(most) if most < GOOD_DESCRIPTORS => {
             "have the limit raised to 4096: /etc/security/limits.conf, docker run --ulimit nofile=4096".to_owned()
         }
-        most => format!("ulimit -n {}: a server has four for each consumer", most.unwrap_or(4096).min(4096)),
+        most => format!("ulimit -n {}: a server takes one job for each 8 of them", most.unwrap_or(4096).min(4096)),
     };
     let check = match soft {
         0..LEAST_DESCRIPTORS => Check::bad(name, found, advice),

@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Doctor, host: &Host) -> anyhow::Result<u8> {
     let has_folder = folder.iter().all(|check| !check.is_bad());
     report.add(folder)?;
     let command = host.command.clone();
-    report.add(bounded("round trip", deadline, GROUP * 2, move || trip::checks(&command, has_folder)))?;
+    report.add(bounded("round trip", deadline, GROUP * 3, move || trip::checks(&command, has_folder)))?;
     report.add(bounded("feeds", deadline, GROUP, feeds::checks))?;
     // So that it can tell itself what is late.
     let answers = deadline - (whole / 10).min(Duration::from_secs(1));

@@ -27,7 +27,8 @@ const SOURCE_BATCH: u64 = 8;
 pub(super) const BATCH: u64 = 24;
 /// The ring goes round eight times.
 const RING_BYTES: u64 = 4 << 20;
-const PATIENCE: Duration = Duration::from_secs(8);
+/// A second Python takes a while to start on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(12);
 
 /// What a consumer has seen.
 #[derive(Debug, Serialize, Deserialize)]
