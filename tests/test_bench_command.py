@@ -118,7 +118,8 @@ def test_a_costly_loader(bench: Bench) -> None:
     found = bench.json("costly", "--jobs", "3", "--seconds", "2")
     # By CPU time, which holds on a busy machine too: a third, and what handing on costs.
     assert found["cpu_ratio"] < 0.6, found
-    assert found["verdict"]["kind"] == "faster", found
+    # Faster too, if there are fewer cores than jobs.
+    assert found["verdict"]["kind"] in ("faster", "less-cpu"), found
     assert [found[part]["processes"] for part in ("alone", "loader_each", "one_feed")] == [2, 6, 5]
     for part in ("alone", "loader_each", "one_feed"):
         assert found[part]["cpu_secs_per_1000_samples"] > 0

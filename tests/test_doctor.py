@@ -62,7 +62,7 @@ def checks(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
 
 
 def test_green_here() -> None:
-    done = run("--json")
+    done = run("--json", "--timeout-secs", "45")
     found = checks(done)
     assert done.returncode == 0, done.stdout
     for name in ("round trip", "trip to NumPy", "trip to torch"):
@@ -97,7 +97,7 @@ def test_a_torch_that_does_not_come_back_is_a_note(
 ) -> None:
     torch_that(tmp_path, monkeypatch, does)
     # Enough for everything before it, on a busy machine.
-    done = run("--json", "--timeout-secs", "10" if "sleep" in does else "30")
+    done = run("--json", "--timeout-secs", "15" if "sleep" in does else "30")
     found = checks(done)
     assert found["torch"]["level"] == "note", found["torch"]
     assert says in found["torch"]["found"]
