@@ -39,6 +39,7 @@ NAMED_OTHERWISE = {
     "generation": "feedline_ring_generation",
     "wait_for": "feedline_wait_for_consumers",
     "consumer_id": "feedline_consumer_info",
+    "consumer_job": "feedline_consumer_info",
     "consumer_pid": "feedline_consumer_info",
     "consumer_uid": "feedline_consumer_info",
     "consumer_skipped": "feedline_consumer_skipped_samples_total",

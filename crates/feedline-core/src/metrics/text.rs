@@ -64,6 +64,10 @@ const OF_FEEDS: &[Family<ServerStats>] = &[
     ("feedline_wait_for_consumers", Gauge, "How many consumers the first batch waits for.", |feed| {
         Some(f64::from(feed.wait_for))
     }),
+    ("feedline_gate_open", Gauge, "Whether so many have asked, once.", |feed| Some(feed.gate_open.into())),
+    ("feedline_all_written", Gauge, "Whether every epoch is written: nothing is left but to read.", |feed| {
+        Some(feed.all_written.into())
+    }),
     ("feedline_consumers", Gauge, "Consumers that are attached.", |feed| Some(feed.consumers.len() as f64)),
     ("feedline_consumers_joined", Gauge, "Consumers that have a place in the feed.", |feed| {
         Some(feed.consumers.iter().filter(|consumer| consumer.joined).count() as f64)
@@ -73,6 +77,7 @@ const OF_FEEDS: &[Family<ServerStats>] = &[
 const OF_CONSUMERS: &[Family<ConsumerStats>] = &[
     ("feedline_consumer_joined", Gauge, "Whether it has a place in the feed.", |one| Some(one.joined.into())),
     ("feedline_consumer_batches_total", Counter, "Batches that it took.", |one| Some(one.batches as f64)),
+    ("feedline_consumer_samples_total", Counter, "Samples that it took.", |one| Some(one.samples as f64)),
     ("feedline_consumer_skipped_samples_total", Counter, "Samples that were overwritten before it took them.", |one| {
         Some(one.skipped as f64)
     }),
@@ -148,12 +153,14 @@ fn consumers(page: &mut Page, feeds: &[&ServerStats]) {
     for (feed, one) in all() {
         let (rank, ranks) = one.rank.map_or_else(Default::default, |(rank, of)| (rank.to_string(), of.to_string()));
         let (pid, id, uid) = (one.pid.to_string(), one.id.to_string(), one.uid.to_string());
+        let job = one.job.to_string();
         let labels = [
             ("feed", feed),
             ("pid", &pid),
             ("consumer", &id),
             ("uid", &uid),
             ("mode", &one.mode),
+            ("job", &job),
             ("rank", &rank),
             ("ranks", &ranks),
         ];
