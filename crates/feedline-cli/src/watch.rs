@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use feedline_core::Error;
 use feedline_core::names::{self, FeedInfo};
-use feedline_core::visitor::Visitor;
+use feedline_core::visitor::{Farewell, Visitor};
 use serde_json::{Value, json};
 
 use crate::look::Look;
@@ -37,6 +37,7 @@ pub struct Watcher {
     names: Vec<String>,
     feeds: BTreeMap<String, Watched>,
     users: BTreeMap<u32, String>,
+    ended: Vec<(String, Option<Farewell>)>,
 }
 
 /// A feed that runs, or at least has a server.
@@ -68,8 +69,13 @@ impl Watcher {
     pub fn look(&mut self) -> Vec<Found> {
         let mut running = names::feeds();
         running.retain(|feed| self.names.is_empty() || self.names.contains(&feed.name));
+        self.ended.clear();
         self.feeds.retain(|name, watched| {
-            running.iter().any(|feed| feed.name == *name && feed.pid == watched.visitor.server_pid())
+            let is_there = running.iter().any(|feed| feed.name == *name && feed.pid == watched.visitor.server_pid());
+            if !is_there {
+                self.ended.push((name.clone(), watched.visitor.farewell()));
+            }
+            is_there
         });
         let asked: Vec<(FeedInfo, Result<(), Error>)> =
             running.into_iter().map(|feed| (feed.clone(), self.ask(&feed.name))).collect();
@@ -79,13 +85,19 @@ impl Watcher {
             let view = asked.and_then(|()| self.hear(&feed.name, deadline)).map_err(|error| {
                 // One that is silent may speak again; the connection to one that is lost is of no use.
                 if !matches!(error, Error::Stalled(_)) {
-                    self.feeds.remove(&feed.name);
+                    let farewell = self.feeds.remove(&feed.name).and_then(|mut watched| watched.visitor.farewell());
+                    self.ended.extend(farewell.map(|farewell| (feed.name.clone(), Some(farewell))));
                 }
                 error.to_string()
             });
             found.push(Found { view: view.map(Box::new), feed });
         }
         found
+    }
+
+    /// The servers that the last look found to have ended, with what they said.
+    pub fn ended(&self) -> &[(String, Option<Farewell>)] {
+        &self.ended
     }
 
     fn ask(&mut self, name: &str) -> Result<(), Error> {

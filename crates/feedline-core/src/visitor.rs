@@ -23,6 +23,16 @@ pub struct Visitor {
     /// Questions without an answer, and when the first of them was asked.
     unanswered: u32,
     asked: Instant,
+    farewell: Option<Farewell>,
+}
+
+/// A server's last words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Farewell {
+    /// "ended", "stopped" or "failed", as in [`ServerStats::state`].
+    pub state: &'static str,
+    /// Why, for a person; empty if there is nothing to add.
+    pub text: String,
 }
 
 /// So many questions wait for a server that is stopped; it gets no more of them.
@@ -37,7 +47,8 @@ impl Visitor {
         };
         let hello = Request::Hello { magic: MAGIC, version: VERSION, consumer: false };
         let sent = channel.send(&hello, vec![]);
-        let visitor = Self { name: name.to_owned(), channel, server, unanswered: 0, asked: Instant::now() };
+        let visitor =
+            Self { name: name.to_owned(), channel, server, unanswered: 0, asked: Instant::now(), farewell: None };
         sent.map_err(|error| visitor.lost(&error))?;
         Ok(visitor)
     }
@@ -126,6 +137,12 @@ impl Visitor {
         Ok(true)
     }
 
+    /// What the server said when it ended; `None` if it has not ended, or had no time to speak.
+    pub fn farewell(&mut self) -> Option<Farewell> {
+        while let Ok(Some(_)) = self.hear(Instant::now()) {}
+        self.farewell.clone()
+    }
+
     fn ask(&mut self, request: &Request) -> Result<(), Error> {
         let sent = self.channel.send(request, vec![]);
         sent.map_err(|error| self.lost(&error))
@@ -136,6 +153,14 @@ impl Visitor {
         loop {
             let received = self.channel.receive::<Reply>();
             if let Some((reply, _)) = received.map_err(|error| self.lost(&error))? {
+                match &reply {
+                    Reply::Ended => self.farewell = Some(Farewell { state: "ended", text: String::new() }),
+                    Reply::Failed(failure) => {
+                        let state = if failure.kind == FailureKind::Stopped { "stopped" } else { "failed" };
+                        self.farewell = Some(Farewell { state, text: failure.message.clone() });
+                    }
+                    _ => {}
+                }
                 return Ok(Some(reply));
             }
             if self.server.is_dead() {

@@ -1,0 +1,205 @@
+//! Who may look.
+//!
+//! On loopback everybody on this machine may, unless a token was given; but only by a name of this machine, or a page elsewhere whose
+//! name was made to point here could read along. On any other address a token is needed: first in the URL, then in a cookie.
+
+use std::fs::File;
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use anyhow::Context;
+use axum::http::HeaderMap;
+use axum::http::header::{AUTHORIZATION, COOKIE, HOST};
+
+use crate::output::Failed;
+
+/// The shortest token that is taken.
+const SHORTEST: usize = 8;
+
+/// Lets in, or not.
+#[derive(Debug)]
+pub(super) struct Door {
+    address: SocketAddr,
+    token: Option<String>,
+}
+
+/// What the door says to a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Come in.
+    Enter,
+    /// Come in, and keep this cookie.
+    EnterWith(String),
+    /// The request was made to a name that isn't this machine's.
+    WrongHost,
+    /// There is no token, or not the right one.
+    WrongToken,
+}
+
+/// The token that was given, if it can stand in a URL and in a cookie.
+pub(super) fn choose_token(given: Option<&str>) -> Result<Option<String>, Failed> {
+    let Some(token) = given.filter(|token| !token.is_empty()) else { return Ok(None) };
+    let is_plain = token.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte));
+    if token.len() < SHORTEST || !is_plain {
+        return Err(Failed(format!(
+            "this token cannot be used: it must have {SHORTEST} or more letters, digits or -._~\n  \
+             make one with: openssl rand -hex 16; or leave it out, and one is made up"
+        )));
+    }
+    Ok(Some(token.to_owned()))
+}
+
+fn random_token() -> anyhow::Result<String> {
+    let mut bytes = [0; 16];
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    read.context("cannot make up a token: /dev/urandom cannot be read\n  give one with --token")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+impl Door {
+    pub fn new(address: SocketAddr, token: Option<String>) -> anyhow::Result<Self> {
+        let token = match token {
+            None if !address.ip().is_loopback() => Some(random_token()?),
+            token => token,
+        };
+        Ok(Self { address, token })
+    }
+
+    /// What to type into a browser.
+    pub fn url(&self) -> String {
+        // "All addresses" is none; this machine's own one reaches them.
+        let ip = match self.address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            ip => ip,
+        };
+        self.url_at(&SocketAddr::new(ip, self.address.port()).to_string())
+    }
+
+    fn url_at(&self, place: &str) -> String {
+        let query = self.token.as_ref().map(|token| format!("?token={token}")).unwrap_or_default();
+        format!("http://{place}/{query}")
+    }
+
+    /// What to know beside the URL.
+    pub fn hint(&self) -> String {
+        let mut hint = String::new();
+        if !self.address.ip().is_loopback() {
+            if self.address.ip().is_unspecified() {
+                let place = format!("THIS-MACHINE:{}", self.address.port());
+                hint += &format!("from another machine: {}\n", self.url_at(&place));
+            }
+            hint +=
+                "whoever has the token sees the names, commands and numbers of your feeds; it travels unencrypted\n";
+        }
+        hint + "Ctrl-C ends the dashboard; the feeds don't notice"
+    }
+
+    /// Decides by a request's headers and query.
+    pub fn ask(&self, headers: &HeaderMap, query: Option<&str>) -> Answer {
+        if self.address.ip().is_loopback() && !is_own_host(text(headers, HOST.as_str())) {
+            return Answer::WrongHost;
+        }
+        let Some(token) = &self.token else { return Answer::Enter };
+        let cookie = self.cookie_name();
+        let cookies = text(headers, COOKIE.as_str()).split(';').filter_map(|pair| pair.trim().split_once('='));
+        let mut kept = cookies.filter(|(name, _)| *name == cookie).map(|(_, value)| value);
+        let bearer = text(headers, AUTHORIZATION.as_str()).strip_prefix("Bearer ");
+        if bearer.is_some_and(|given| is_same(given, token)) || kept.any(|given| is_same(given, token)) {
+            return Answer::Enter;
+        }
+        let mut pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+        if pairs.any(|(name, given)| name == "token" && is_same(given, token)) {
+            return Answer::EnterWith(format!("{cookie}={token}; Path=/; HttpOnly; SameSite=Strict"));
+        }
+        Answer::WrongToken
+    }
+
+    /// Cookies know no ports: two dashboards of one machine need two names.
+    fn cookie_name(&self) -> String {
+        format!("feedline_{}", self.address.port())
+    }
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// Whether a `Host` header names this machine; the port may be another one, forwarded.
+fn is_own_host(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    bare.eq_ignore_ascii_case("localhost") || bare.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
+/// Compares in a time that doesn't tell how much of it was right.
+fn is_same(given: &str, token: &str) -> bool {
+    let differences = given.bytes().zip(token.bytes()).fold(0, |all, (left, right)| all | (left ^ right));
+    given.len() == token.len() && std::hint::black_box(differences) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn headers(pairs: &[(HeaderName, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.clone(), HeaderValue::from_str(value).unwrap())).collect()
+    }
+
+    #[test]
+    fn loopback_is_entered_by_its_own_names_only() {
+        let door = Door::new("127.0.0.1:8787".parse().unwrap(), None).unwrap();
+        for host in ["localhost:8787", "127.0.0.1:8787", "[::1]:9000", "LOCALHOST", "127.0.0.1", "[::1]"] {
+            assert_eq!(door.ask(&headers(&[(HOST, host)]), None), Answer::Enter, "{host}");
+        }
+        for host in
+            ["evil.example", "evil.example:8787", "localhost.evil.example", "10.0.0.1:8787", "", "127.0.0.1.nip.io"]
+        {
+            assert_eq!(door.ask(&headers(&[(HOST, host)]), None), Answer::WrongHost, "{host}");
+        }
+        assert_eq!(door.ask(&HeaderMap::new(), None), Answer::WrongHost);
+    }
+
+    #[test]
+    fn elsewhere_a_token_is_needed_once() {
+        let door = Door::new("10.0.0.1:80".parse().unwrap(), Some("a-good-token".into())).unwrap();
+        assert_eq!(door.url(), "http://10.0.0.1:80/?token=a-good-token");
+        let ask = |name: HeaderName, value| door.ask(&headers(&[(HOST, "gpu7"), (name, value)]), None);
+        assert_eq!(door.ask(&headers(&[(HOST, "gpu7")]), None), Answer::WrongToken);
+        assert_eq!(ask(AUTHORIZATION, "Bearer a-good-token"), Answer::Enter);
+        assert_eq!(ask(AUTHORIZATION, "Bearer a-good-tokem"), Answer::WrongToken);
+        assert_eq!(ask(COOKIE, "other=1; feedline_80=a-good-token"), Answer::Enter);
+        assert_eq!(ask(COOKIE, "feedline_81=a-good-token"), Answer::WrongToken);
+        for query in ["token=", "token=a-good-toke", "token=a-good-tokens", "tokens=a-good-token", "a-good-token"] {
+            assert_eq!(door.ask(&HeaderMap::new(), Some(query)), Answer::WrongToken, "{query}");
+        }
+        let Answer::EnterWith(cookie) = door.ask(&HeaderMap::new(), Some("a=b&token=a-good-token")) else { panic!() };
+        assert_eq!(cookie, "feedline_80=a-good-token; Path=/; HttpOnly; SameSite=Strict");
+    }
+
+    #[test]
+    fn a_token_is_made_up_for_all_but_loopback() {
+        let open = |address: &str| Door::new(address.parse().unwrap(), None).unwrap();
+        assert_eq!(open("127.0.0.1:1").token, None);
+        assert_eq!(open("[::1]:1").token, None);
+        let (left, right) = (open("0.0.0.0:1").token.unwrap(), open("[::]:1").token.unwrap());
+        assert_eq!((left.len(), right.len()), (32, 32));
+        assert_ne!(left, right);
+    }
+
+    #[test]
+    fn tokens_that_would_need_quoting_are_refused() {
+        for bad in ["short", "with blank here", "semi;colon;x", "percent%20sign", "ünïcödé-token"] {
+            let error = choose_token(Some(bad)).unwrap_err().to_string();
+            assert!(error.contains("\n  make one with"), "{error}");
+            assert!(!error.contains(bad), "{error}");
+        }
+        assert_eq!(choose_token(Some("")).unwrap(), None);
+        assert_eq!(choose_token(Some("abcd-1234")).unwrap().as_deref(), Some("abcd-1234"));
+    }
+}
