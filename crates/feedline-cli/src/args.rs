@@ -299,12 +299,13 @@ pub struct Bench {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   feedline dashboard
-  feedline dashboard --host 0.0.0.0 --port 8080     in a container; the printed URL has a token in it")]
+  feedline dashboard --host 0.0.0.0 --port 8080     in a container; the printed URL has a token in it
+  FEEDLINE_TOKEN=$(openssl rand -hex 16) feedline dashboard     where others log in too: loopback is theirs as well")]
 pub struct Dashboard {
     /// The address to listen on; a token is needed for all but loopback
     #[arg(long, default_value = "127.0.0.1")]
     pub host: String,
-    /// The port; the next free one if it is taken
+    /// The port; the next free one if it is taken, any free one if it is 0
     #[arg(long, default_value_t = 8787)]
     pub port: u16,
     /// Whoever has this may look; made up where one is needed and none is given

@@ -10,9 +10,10 @@
 //! | `listen` | the address, and the port if another one is taken |
 //! | `door` | who may look: hosts, the token, the cookie |
 //! | `pages` | what is answered to whom |
-//! | `past` | what is remembered, and how a feed that ends and comes back stays one card |
+//! | `past`, `card` | what is remembered of all feeds, and of one that may end and come back |
 //! | `assets/` | the page: no build step, and nothing from elsewhere |
 
+mod card;
 mod door;
 mod listen;
 mod pages;

@@ -11,6 +11,7 @@ use axum::middleware::{self, Next};
 use axum::response::sse::{Event, Sse};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
+use feedline_core::metrics;
 use futures_util::stream;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
@@ -19,12 +20,13 @@ use super::Live;
 use super::door::{Answer, Door};
 
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
-const ASSETS: [(&str, &str, &str); 9] = [
+const ASSETS: [(&str, &str, &str); 10] = [
     ("/", "text/html; charset=utf-8", include_str!("assets/index.html")),
     ("/style.css", "text/css; charset=utf-8", include_str!("assets/style.css")),
     ("/app.js", JAVASCRIPT, include_str!("assets/app.js")),
     ("/card.js", JAVASCRIPT, include_str!("assets/card.js")),
     ("/chart.js", JAVASCRIPT, include_str!("assets/chart.js")),
+    ("/jobs.js", JAVASCRIPT, include_str!("assets/jobs.js")),
     ("/lines.js", JAVASCRIPT, include_str!("assets/lines.js")),
     ("/dom.js", JAVASCRIPT, include_str!("assets/dom.js")),
     ("/words.js", JAVASCRIPT, include_str!("assets/words.js")),
@@ -50,6 +52,7 @@ pub(super) fn router(door: Door, live: Arc<Live>) -> Router {
     router
         .route("/api/feeds", get(feeds))
         .route("/api/live", get(updates))
+        .route("/metrics", get(numbers))
         .fallback((StatusCode::NOT_FOUND, "there is nothing here; the page is at /\n"))
         .with_state(live)
         .layer(middleware::from_fn_with_state(Arc::new(door), guard))
@@ -82,6 +85,12 @@ async fn guard(State(door): State<Arc<Door>>, request: Request, next: Next) -> R
 /// All that is known.
 async fn feeds(State(live): State<Arc<Live>>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], live.past().snapshot())
+}
+
+/// For Prometheus.
+async fn numbers(State(live): State<Arc<Live>>) -> impl IntoResponse {
+    let stats = live.past().stats();
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(&stats))
 }
 
 /// A snapshot, then each update. Who can't keep up gets a snapshot again.

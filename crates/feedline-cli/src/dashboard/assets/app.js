@@ -4,7 +4,11 @@ import { Card } from './card.js';
 import { element, match, set, write } from './dom.js';
 import { plural } from './words.js';
 
-const RANGES = [[60, '1 min'], [300, '5 min'], [900, '15 min']];
+const RANGES = [
+  [60, '1 min'],
+  [300, '5 min'],
+  [900, '15 min'],
+];
 const RETRY_MS = 1500;
 
 const find = (id) => document.getElementById(id);
@@ -34,6 +38,7 @@ function remember(key, value) {
 
 function listen() {
   source?.close();
+  heardAt = performance.now();
   source = new EventSource('/api/live');
   source.addEventListener('snapshot', (event) => hear(JSON.parse(event.data), true));
   source.addEventListener('update', (event) => hear(JSON.parse(event.data), false));
@@ -65,7 +70,8 @@ async function lost(isRefused) {
 
 function watchSilence() {
   const secs = (performance.now() - heardAt) / 1000;
-  if (!isLost && !document.hidden && secs > 5 + 3 * page.intervalSecs) tell('lost', `no news for ${Math.round(secs)} s`);
+  if (!isLost && !document.hidden && secs > 5 + 3 * page.intervalSecs)
+    tell('lost', `no news for ${Math.round(secs)} s`);
 }
 
 function tell(state, text) {
@@ -86,7 +92,13 @@ function show(feeds, isWhole) {
     cards.get(feed.name).take(feed, isWhole || isNew, page);
   }
   const sorted = feeds.map(({ name }) => cards.get(name));
-  match(find('feeds'), sorted, (card) => card.feed.name, (card) => card.element, () => {});
+  match(
+    find('feeds'),
+    sorted,
+    (card) => card.feed.name,
+    (card) => card.element,
+    () => {},
+  );
   set(find('empty'), 'hidden', feeds.length ? '' : null);
   showIndex(sorted);
   showSummary(sorted);
@@ -95,11 +107,18 @@ function show(feeds, isWhole) {
 
 function showIndex(sorted) {
   set(find('index'), 'hidden', sorted.length > 1 ? null : '');
-  const make = (card) => element('a', { href: `#feed-${card.feed.name}` }, element('b', {}, card.feed.name), element('span', {}));
-  match(find('index'), sorted, (card) => card.feed.name, make, (link, card) => {
-    set(link, 'data-tone', card.state.tone);
-    write(link.lastChild, card.state.label);
-  });
+  const make = (card) =>
+    element('a', { href: `#feed-${card.feed.name}` }, element('b', {}, card.feed.name), element('span', {}));
+  match(
+    find('index'),
+    sorted,
+    (card) => card.feed.name,
+    make,
+    (link, card) => {
+      set(link, 'data-tone', card.state.tone);
+      write(link.lastChild, card.state.label);
+    },
+  );
 }
 
 function showSummary(sorted) {
@@ -129,7 +148,13 @@ function showRanges() {
     });
     return button;
   };
-  match(find('ranges'), RANGES, ([secs]) => secs, make, (button, [secs]) => set(button, 'aria-pressed', secs === page.rangeSecs));
+  match(
+    find('ranges'),
+    RANGES,
+    ([secs]) => secs,
+    make,
+    (button, [secs]) => set(button, 'aria-pressed', secs === page.rangeSecs),
+  );
 }
 
 function useTheme(theme) {

@@ -1,8 +1,20 @@
 // The time line of a feed: throughput, waiting and fill above each other, and what happened, over the same minutes.
 
-import { element, shape } from './dom.js';
+import { element, set, shape } from './dom.js';
 import {
-  AT, HISTORY, LINES, RING, SAMPLES, WAITING, areaOf, consumerLines, nearest, niceTop, pathText, runsOf, signPath,
+  AT,
+  HISTORY,
+  LINES,
+  RING,
+  SAMPLES,
+  WAITING,
+  areaOf,
+  consumerLines,
+  nearest,
+  niceTop,
+  pathText,
+  runsOf,
+  signPath,
 } from './lines.js';
 import { ago, amount, clock, happening, markText, percent, scaled } from './words.js';
 
@@ -18,19 +30,41 @@ const LEGEND = { jobs: '╸', room: '╍', history: '╍' };
 
 const PANELS = [
   {
-    title: 'Throughput, samples/s', height: 104, format: scaled,
-    legend: [['source', 'source'], ['jobs', 'jobs', ', by colour']],
-    series: [{ name: 'source', value: (point) => point[SAMPLES] }], line: 2,
+    title: 'Throughput, samples/s',
+    height: 104,
+    format: scaled,
+    legend: [
+      ['source', 'source'],
+      ['jobs', 'jobs', ', by colour'],
+    ],
+    series: [{ name: 'source', value: (point) => point[SAMPLES] }],
+    line: 2,
   },
   {
-    title: 'Share of time waiting', height: 64, top: 1, format: percent,
-    legend: [['room', 'source', ', for room'], ['jobs', 'jobs', ', for data']],
-    series: [{ name: 'room', value: (point) => point[WAITING] }], line: 3,
+    title: 'Share of time waiting',
+    height: 64,
+    top: 1,
+    format: percent,
+    legend: [
+      ['room', 'source', ', for room'],
+      ['jobs', 'jobs', ', for data'],
+    ],
+    series: [{ name: 'room', value: (point) => point[WAITING] }],
+    line: 3,
   },
   {
-    title: 'Fill', height: 52, top: 1, format: percent,
-    legend: [['ring', 'ring'], ['history', 'history']],
-    series: [{ name: 'ring', value: (point) => point[RING] }, { name: 'history', value: (point) => point[HISTORY] }],
+    title: 'Fill',
+    height: 52,
+    top: 1,
+    format: percent,
+    legend: [
+      ['ring', 'ring'],
+      ['history', 'history'],
+    ],
+    series: [
+      { name: 'ring', value: (point) => point[RING] },
+      { name: 'history', value: (point) => point[HISTORY] },
+    ],
   },
 ];
 
@@ -69,7 +103,12 @@ export class TimeLine {
   constructor(name, colours) {
     this.#colours = colours;
     const label = `Time line of ${name}; the arrow keys move through time`;
-    this.element = element('div', { class: 'timeline', tabindex: '0', role: 'group', 'aria-label': label }, this.#svg, this.#tip);
+    this.element = element(
+      'div',
+      { class: 'timeline', tabindex: '0', role: 'group', 'aria-label': label },
+      this.#svg,
+      this.#tip,
+    );
     new ResizeObserver(([entry]) => {
       this.#width = Math.round(entry.contentRect.width);
       this.#paint();
@@ -118,10 +157,16 @@ export class TimeLine {
 
   #panel(panel, y, points) {
     const lines = panel.line ? consumerLines(points, panel.line) : [];
-    const values = [...points.flatMap((point) => panel.series.map(({ value }) => value(point) ?? 0)), ...lines.flatMap((line) => line.highest)];
+    const values = [
+      ...points.flatMap((point) => panel.series.map(({ value }) => value(point) ?? 0)),
+      ...lines.flatMap((line) => line.highest),
+    ];
     const top = panel.top ?? niceTop(Math.max(0, ...values));
     const height = (value) => y + panel.height * (1 - Math.min(value / top, 1));
-    const parts = [shape('text', { class: 'title', x: LEFT, y: y - 7 }, panel.title), legend(panel.legend, this.#width - RIGHT, y - 7, this.#width > 480)];
+    const parts = [
+      shape('text', { class: 'title', x: LEFT, y: y - 7 }, panel.title),
+      legend(panel.legend, this.#width - RIGHT, y - 7, this.#width > 480),
+    ];
     for (const share of panel.height > 90 ? [0, 0.5, 1] : [0, 1]) {
       const at = height(top * share);
       parts.push(shape('line', { class: share ? 'grid' : 'base', x1: LEFT, x2: this.#width - RIGHT, y1: at, y2: at }));
@@ -130,7 +175,8 @@ export class TimeLine {
     const drawn = [];
     for (const { name, value } of panel.series) {
       const runs = runsOf(points.map((point) => [this.#x(point[AT]), point.length > 1 ? height(value(point)) : null]));
-      if (name === 'ring' || name === 'source') drawn.push(shape('path', { class: `area ${name}`, d: areaOf(runs, y + panel.height) }));
+      if (name === 'ring' || name === 'source')
+        drawn.push(shape('path', { class: `area ${name}`, d: areaOf(runs, y + panel.height) }));
       drawn.push(shape('path', { class: `line ${name}`, d: runs.map(pathText).join('') }));
     }
     for (const { key, values } of lines) {
@@ -153,7 +199,12 @@ export class TimeLine {
         if (x - lastEpoch < 6) continue;
         lastEpoch = x;
       }
-      parts.push(shape('path', { class: `mark ${tone}`, d: spans.map(([top, bottom]) => `M${x.toFixed(1)},${top}V${bottom}`).join('') }));
+      parts.push(
+        shape('path', {
+          class: `mark ${tone}`,
+          d: spans.map(([top, bottom]) => `M${x.toFixed(1)},${top}V${bottom}`).join(''),
+        }),
+      );
       const sign = shape('path', { class: `sign ${tone}`, d: signPath(form, x, y + LANE / 2), 'data-kind': mark.kind });
       sign.append(shape('title', {}, `${clock(mark.at)} ${happening(mark.kind).word} ${markText(mark)}`));
       parts.push(sign);
@@ -164,9 +215,14 @@ export class TimeLine {
   #axis(y) {
     const { from, to } = this.#data;
     const minutes = (to - from) / 60000;
-    const texts = [[0, 'start', `−${minutes} min`], [0.5, 'middle', `−${minutes / 2} min`], [1, 'end', 'now']];
+    const texts = [
+      [0, 'start', `−${minutes} min`],
+      [0.5, 'middle', `−${minutes / 2} min`],
+      [1, 'end', 'now'],
+    ];
     return texts.map(([share, anchor, text]) =>
-      shape('text', { class: 'when', 'text-anchor': anchor, x: this.#x(from + share * (to - from)), y: y + 12 }, text));
+      shape('text', { class: 'when', 'text-anchor': anchor, x: this.#x(from + share * (to - from)), y: y + 12 }, text),
+    );
   }
 
   #summary(points) {
@@ -175,8 +231,10 @@ export class TimeLine {
     const last = known.at(-1);
     const rates = known.map((point) => point[SAMPLES]);
     const waits = last[LINES].map(([, pid, , wait]) => `pid ${pid} waits ${percent(wait)}`);
-    return `Charts: the source gives ${amount(last[SAMPLES])} samples/s, between ${amount(Math.min(...rates))} and ` +
-      `${amount(Math.max(...rates))} in the time shown; ring ${percent(last[RING])} full; ${waits.join(', ') || 'no jobs'}`;
+    return (
+      `Charts: the source gives ${amount(last[SAMPLES])} samples/s, between ${amount(Math.min(...rates))} and ` +
+      `${amount(Math.max(...rates))} lately; ring ${percent(last[RING])} full; ${waits.join(', ') || 'no jobs'}`
+    );
   }
 
   #point(event) {
@@ -210,7 +268,8 @@ export class TimeLine {
     const { points, marks, from, to } = this.#data;
     const at = Math.min(Math.max(this.#picked, from), to);
     const x = this.#x(at);
-    for (const [name, value] of Object.entries({ x1: x, x2: x, y1: TITLE, y2: totalHeight() - AXIS, visibility: 'visible' })) this.#cursor.setAttribute(name, value);
+    const place = { x1: x, x2: x, y1: TITLE, y2: totalHeight() - AXIS, visibility: 'visible' };
+    Object.entries(place).forEach(([name, value]) => set(this.#cursor, name, value));
     const reach = ((to - from) / (this.#width - LEFT - RIGHT)) * 7;
     const near = marks.filter((mark) => Math.abs(mark.at - at) <= reach).slice(-5);
     const point = nearest(points, at, Math.max(reach, 5000));
@@ -218,11 +277,16 @@ export class TimeLine {
     if (point) {
       rows.push(row('source', 'source', `${amount(point[SAMPLES])} samples/s`));
       for (const [key, pid, rate, wait] of point[LINES].slice(0, 10)) {
-        rows.push(row(`job c${this.#colours.of(key)}`, `pid ${pid}`, `${amount(rate)} samples/s, waits ${percent(wait)}`));
+        rows.push(
+          row(`job c${this.#colours.of(key)}`, `pid ${pid}`, `${amount(rate)} samples/s, waits ${percent(wait)}`),
+        );
       }
       rows.push(row('ring', 'ring', `${percent(point[RING])} full`));
     }
-    for (const mark of near) rows.push(element('div', { class: `happened ${happening(mark.kind).tone}` }, `${happening(mark.kind).word} ${markText(mark)}`));
+    for (const mark of near) {
+      const { tone, word } = happening(mark.kind);
+      rows.push(element('div', { class: `happened ${tone}` }, `${word} ${markText(mark)}`));
+    }
     this.#tip.replaceChildren(...rows);
     this.#tip.hidden = false;
     const width = this.#tip.offsetWidth;
@@ -243,13 +307,16 @@ function panelSpans() {
 
 const totalHeight = () => PANELS.reduce((sum, panel) => sum + TITLE + panel.height + GAP, 0) + LANE + AXIS;
 
-const row = (kind, name, text) => element('div', { class: 'value' }, element('i', { class: kind }), element('b', {}, name), element('span', {}, text));
+const row = (kind, name, text) =>
+  element('div', { class: 'value' }, element('i', { class: kind }), element('b', {}, name), element('span', {}, text));
 
 function legend(entries, right, y, isWide) {
   const text = shape('text', { class: 'legend', x: right, y, 'text-anchor': 'end' });
   entries.forEach(([kind, name, more], index) => {
     const keys = kind === 'jobs' ? ['c0', 'c1', 'c2'] : [kind];
-    keys.forEach((key, part) => text.append(shape('tspan', { class: `key ${key}`, dx: index && !part ? 12 : 0 }, LEGEND[kind] ?? '━')));
+    keys.forEach((key, part) =>
+      text.append(shape('tspan', { class: `key ${key}`, dx: index && !part ? 12 : 0 }, LEGEND[kind] ?? '━')),
+    );
     text.append(shape('tspan', { dx: 4 }, name + (isWide && more ? more : '')));
   });
   return text;

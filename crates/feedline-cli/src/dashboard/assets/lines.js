@@ -36,7 +36,8 @@ export function runsOf(points) {
   return runs.filter((run) => run.length);
 }
 
-export const pathText = (run) => `M${run.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join('L')}${run.length === 1 ? 'h.1' : ''}`;
+export const pathText = (run) =>
+  `M${run.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join('L')}${run.length === 1 ? 'h.1' : ''}`;
 
 export const areaOf = (runs, base) => runs.map((run) => `${pathText(run)}V${base}H${run[0][0].toFixed(1)}Z`).join('');
 

@@ -9,7 +9,11 @@ export const count = (number) => Math.round(number).toLocaleString('en');
 export function amount(number) {
   if (!(number > 0)) return '0';
   if (number < 9999.5) return digits(number);
-  const scales = [[1e9, 'G'], [1e6, 'M'], [1e3, 'k']];
+  const scales = [
+    [1e9, 'G'],
+    [1e6, 'M'],
+    [1e3, 'k'],
+  ];
   const [scale, letter] = scales.find(([scale]) => number >= scale * 0.9995);
   return digits(number / scale) + GAP + letter;
 }
@@ -21,14 +25,23 @@ function digits(number) {
 
 /** On a scale that ends at `top`: 0, 5 k, 10 k. */
 export function scaled(number, top) {
-  const [scale, letter] = [[1e9, 'G'], [1e6, 'M'], [1e3, 'k']].find(([scale]) => top >= scale) ?? [1, ''];
+  const [scale, letter] = [
+    [1e9, 'G'],
+    [1e6, 'M'],
+    [1e3, 'k'],
+  ].find(([scale]) => top >= scale) ?? [1, ''];
   const text = String(Number((number / scale).toPrecision(3)));
   return letter && number ? text + GAP + letter : text;
 }
 
 /** 512 MB. */
 export function bytes(number) {
-  const scales = [[1e12, 'TB'], [1e9, 'GB'], [1e6, 'MB'], [1e3, 'kB']];
+  const scales = [
+    [1e12, 'TB'],
+    [1e9, 'GB'],
+    [1e6, 'MB'],
+    [1e3, 'kB'],
+  ];
   const [scale, unit] = scales.find(([scale]) => number >= scale * 0.9995) ?? [1, 'B'];
   return (scale === 1 ? count(number) : digits(number / scale)) + GAP + unit;
 }
@@ -64,21 +77,20 @@ const VERDICTS = {
   'held-back': ['warn', 'Held back'],
   'disk-bound': ['warn', 'Disk-bound'],
   'copy-bound': ['warn', 'Copy-bound'],
-  'stuck': ['bad', 'Stuck'],
-  'failed': ['bad', 'Failed'],
+  stuck: ['bad', 'Stuck'],
+  failed: ['bad', 'Failed'],
   'trainers-bound': ['good', 'All good'],
-  'balanced': ['good', 'Balanced'],
-  'loaded': ['good', 'All loaded'],
-  'quiet': ['calm', 'Quiet'],
+  balanced: ['good', 'Balanced'],
+  loaded: ['good', 'All loaded'],
+  quiet: ['calm', 'Quiet'],
 };
 
 /** Its tone, a short label, and the rest: no word twice. */
 export function verdictWords({ kind, text }) {
   const [tone, label] = VERDICTS[kind] ?? ['calm', kind.replaceAll('-', ' ')];
-  const colon = text.indexOf(': ');
   const plain = (words) => words.toLowerCase().replaceAll('-', ' ');
-  const isTwice = colon > 0 && plain(text.slice(0, colon)) === plain(kind);
-  return { tone, label, text: isTwice ? text.slice(colon + 2) : text };
+  const isTwice = plain(text).startsWith(plain(kind));
+  return { tone, label, text: isTwice ? text.slice(kind.length).replace(/^:?\s*/, '') : text };
 }
 
 /** What happened: a word, and how it is drawn. */
