@@ -103,7 +103,7 @@ def happened(page: Page, kind: str) -> Locator:
     return page.locator(f".events li[data-kind={kind}]")
 
 
-def test_jobs_come_and_go(look: Look, start: Start) -> None:
+def test_jobs_come_and_go(look: Look, start: Start, dashboard: Dashboard) -> None:
     page = look()
     expect(page.get_by_role("heading", name="No feeds are running")).to_be_visible()
     expect(page.locator("#empty")).to_contain_text("feedline serve")
@@ -122,6 +122,7 @@ def test_jobs_come_and_go(look: Look, start: Start) -> None:
     expect(job(page, first.pid).locator(".command")).to_contain_text("<script>window.pwned")
     assert page.evaluate("window.pwned") is None
     expect(page.locator("#summary")).to_have_text("1 feed · 2 jobs")
+    assert 'feedline_up{feed="train"} 1' in dashboard.ask("/metrics")[2]
 
     # Words for the verdict, and numbers that move.
     expect(page.locator(".verdict strong")).not_to_be_empty()
