@@ -19,14 +19,19 @@ _COMMANDS = {
 
 def main() -> int:
     """Do what was typed. What needs no Python is the extension's work."""
-    # Python's own handler would wait for Python code to run.
-    interrupt = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    interrupt = signal.getsignal(signal.SIGINT)
+    if interrupt is not signal.SIG_IGN:
+        # Python's own handler would wait for Python code to run.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     code, command, options = cli(sys.argv[1:], [sys.executable, "-m", "feedline"])
     if code is not None:
         return code
     signal.signal(signal.SIGINT, interrupt)
-    run: Any = importlib.import_module(_COMMANDS[command]).run
-    return int(run(**json.loads(options)))
+    try:
+        run: Any = importlib.import_module(_COMMANDS[command]).run
+        return int(run(**json.loads(options)))
+    except KeyboardInterrupt:
+        return 130
 
 
 if __name__ == "__main__":

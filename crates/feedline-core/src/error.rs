@@ -51,7 +51,7 @@ pub enum Error {
     BadName(String),
     /// The name is in use.
     #[error(
-        "a feed named {name:?} is running already (pid {pid})\n  attach to it with: feedline.attach({name:?}), or choose another name"
+        "a feed named {name:?} is running already (pid {pid})\n  attach to it with: feedline.attach({name:?}); end it with: feedline stop {name}; or choose another name"
     )]
     NameTaken {
         /// The name.

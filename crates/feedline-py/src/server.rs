@@ -7,7 +7,7 @@ use feedline_core::batch::Batch;
 use feedline_core::server::{History, Lag, Options, Policy, RingSize, Server};
 use feedline_core::source::{Length, Mark, Source};
 use feedline_core::{Allow, Failure, FailureKind, names};
-use pyo3::exceptions::{PyException, PyRuntimeError};
+use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyIterator;
 
@@ -15,6 +15,9 @@ use crate::ask::ask_for_stack;
 use crate::errors::{check_signals, failed, invalid, take_interrupt, to_python, traceback};
 use crate::flatten::{Flat, Refusal, failure, flatten};
 use crate::hang;
+
+/// What consumers are told after a Ctrl-C.
+const INTERRUPTED: &str = "it was interrupted (Ctrl-C)";
 
 /// A name that is held, a socket that listens, and a log to fill.
 #[pyclass(frozen, module = "feedline._core")]
@@ -155,7 +158,7 @@ impl ServerCore {
         let outcome = py.detach(|| {
             self.server.run(&mut source, &mut || {
                 check_signals()
-                    .map_err(|_| Failure { kind: FailureKind::Stopped, message: "it was interrupted".into() })
+                    .map_err(|_| Failure { kind: FailureKind::Stopped, message: INTERRUPTED.into() })
             })
         });
         let Err(broken) = outcome else { return Ok(()) };
@@ -229,6 +232,8 @@ impl PySource {
         let failure = if error.is_instance_of::<PyException>(py) {
             let message = format!("the loader raised {}\n\n{}", summary(py, &error), traceback(py, &error).trim_end());
             Failure::new(FailureKind::Loader, message)
+        } else if error.is_instance_of::<PyKeyboardInterrupt>(py) {
+            Failure { kind: FailureKind::Stopped, message: INTERRUPTED.into() }
         } else {
             Failure { kind: FailureKind::Stopped, message: format!("it was ended by {}", error.get_type(py)) }
         };

@@ -30,15 +30,16 @@ def report(error: CommandFailedError) -> int:
     return error.exit_code
 
 
-def say(text: str) -> None:
-    """Write a line to stderr; nobody may be there to read it any more."""
-    with contextlib.suppress(OSError):
-        print(text, file=sys.stderr, flush=True)
+def say(text: str, *, end: str = "\n") -> None:
+    """Write to stderr; nobody may be there to read it any more."""
+    with contextlib.suppress(OSError, ValueError):
+        print(text, end=end, file=sys.stderr, flush=True)
 
 
 def is_coloured(stream: IO[str]) -> bool:
-    """Whether a stream takes colours."""
-    return stream.isatty() and not os.environ.get("NO_COLOR")
+    """Whether a stream takes colours, and lines that are drawn over."""
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return stream.isatty() and not is_plain
 
 
 def trace_of(error: BaseException) -> str:

@@ -41,7 +41,7 @@ def make(loader: str, args: Sequence[str] = ()) -> Any:
         shown = ", ".join(f"{key}={value!r}" for key, value in values.items())
         raise CommandFailedError(
             f"{target.text} raised {_summary(error)}\n{trace_of(error)}\n"
-            f"  try it alone: {target.alone(f'{target.function}({shown})')}"
+            f"  try it alone: {target.alone(call=f'{target.function}({shown})')}"
         ) from error
     if made is None:
         raise CommandFailedError(
@@ -58,6 +58,13 @@ def make(loader: str, args: Sequence[str] = ()) -> Any:
     return made
 
 
+def alone(loader: str, args: Sequence[str] = ()) -> str:
+    """Give a command that makes the loader and goes over it once, without Feedline."""
+    target = _parse(loader)
+    shown = ", ".join(f"{key}={value!r}" for key, value in parse_args(args).items())
+    return target.alone("sum(1 for _ in {})", f"{target.function}({shown})")
+
+
 class _Target(NamedTuple):
     """What was named."""
 
@@ -71,9 +78,11 @@ class _Target(NamedTuple):
     def folder(self) -> str:
         return os.getcwd() if self.path is None else os.path.dirname(self.path)
 
-    def alone(self, call: str = "") -> str:
-        """A command that does the same without Feedline."""
-        code = f"import {self.module}" + (f"; {self.module}.{call}" if call else "")
+    def alone(self, form: str = "{}", call: str = "") -> str:
+        """Give a command that does the same without Feedline."""
+        code = f"import {self.module}"
+        if call:
+            code += "; " + form.format(f"{self.module}.{call}")
         where = "" if self.folder == os.getcwd() else f"cd {shlex.quote(self.folder)}; "
         return f"{where}{os.path.basename(sys.executable)} -c {shlex.quote(code)}"
 
@@ -129,6 +138,8 @@ def _imported(target: _Target) -> types.ModuleType:
                 f"{known or 'one of Python itself'}\n"
                 f"  rename it: nothing could import both"
             )
+    # It may look at its arguments, which are not for it.
+    del sys.argv[1:]
     if target.folder not in sys.path[:1]:
         sys.path.insert(0, target.folder)
     try:
@@ -203,8 +214,8 @@ def _made(target: _Target, found: Any, values: dict[str, Any]) -> Any:
         check_loader(found)
     except TypeError:
         raise UsageError(
-            f"{target.text} is neither a function nor a loader, but of type {type(found).__name__}\n"
-            "  name a function that returns a DataLoader, or any iterable of batches"
+            f"{target.text} is neither a function nor a loader: it is of type "
+            f"{type(found).__name__}\n  name a function that returns a DataLoader, or any iterable of batches"
         ) from None
     if values:
         raise UsageError(
@@ -223,4 +234,4 @@ def _summary(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-__all__ = ["make"]
+__all__ = ["alone", "make"]

@@ -27,7 +27,7 @@ pub struct ServerStats {
     pub why: Option<String>,
     /// Since the server took the name.
     pub uptime_secs: f64,
-    /// The epoch that is being written.
+    /// The epoch that is being written; between two, the one that was written last.
     pub epoch: u64,
     /// How many there will be.
     pub epochs: Option<u64>,
@@ -142,6 +142,9 @@ pub(super) fn stats(shared: &Shared) -> ServerStats {
     let (head, oldest, size) = (state.log.head(), state.log.oldest(), state.log.size());
     let samples_per_epoch = shared.head.length().samples;
     let Spent { loading, copying, waiting, in_call } = shared.meter.spent();
+    // The one before counts until the next one begins, unless it was abandoned.
+    let next = state.log.epoch();
+    let (epoch, epoch_samples) = state.log.locate(head).filter(|&(epoch, _)| epoch + 1 >= next).unwrap_or((next, 0));
     // With nobody there, what is in the ring waits for the first to come.
     let floor = state.log.floor().unwrap_or(oldest).max(head.saturating_sub(size.window));
     ServerStats {
@@ -160,9 +163,9 @@ pub(super) fn stats(shared: &Shared) -> ServerStats {
             _ => None,
         },
         uptime_secs: shared.meter.uptime().as_secs_f64(),
-        epoch: state.log.epoch(),
+        epoch,
         epochs: shared.options.epochs,
-        epoch_samples: state.log.locate(head).map_or(0, |(_, index)| index),
+        epoch_samples,
         samples_per_epoch: (samples_per_epoch != UNKNOWN).then_some(samples_per_epoch),
         samples: head,
         batches: state.batches,

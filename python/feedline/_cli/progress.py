@@ -1,0 +1,130 @@
+"""What a server's numbers come to: lines for what happened, and one line for now."""
+
+from __future__ import annotations
+
+from collections import deque
+from time import monotonic
+from typing import Any
+
+from feedline._cli.screen import Screen
+
+Stats = dict[str, Any]
+
+# Over how long the rate is taken.
+_WINDOW_SECS = 5.0
+# Epochs that follow each other more quickly share a line.
+_LINE_SECS = 1.0
+
+
+class Progress:
+    """Tells of each epoch's end and each consumer's coming and going; draws the bar."""
+
+    def __init__(self, screen: Screen) -> None:
+        """Nothing is known yet."""
+        self._screen = screen
+        self._next_event = 0
+        self._looks: deque[tuple[float, int]] = deque()
+        # The oldest epoch whose end was not told: its number, when it began, the samples before it.
+        self._epoch: tuple[int, float, int] | None = None
+        self._began: float | None = None
+        # At the end they are gone.
+        self._consumers = 0
+
+    def show(self, stats: Stats) -> None:
+        """Take in how things stand now."""
+        now = monotonic()
+        for event in stats["events"]:
+            if event["number"] >= self._next_event:
+                self._next_event = event["number"] + 1
+                self._tell(event)
+        if stats["state"] == "running":
+            self._consumers = len(stats["consumers"])
+        if stats["samples"] and self._began is None:
+            self._began = now
+        self._looks.append((now, stats["samples"]))
+        while len(self._looks) > 2 and now - self._looks[1][0] >= _WINDOW_SECS:
+            self._looks.popleft()
+        self._end_epochs(now, stats)
+        self._screen.status(self._status(stats))
+
+    def summary(self, stats: Stats) -> str:
+        """All in all: `3 epochs, 36,000 samples in 2:03`."""
+        epoch = stats["epoch"]
+        is_ended = stats["state"] == "ended"
+        epochs = counted(epoch + 1, "epoch") if is_ended else f"in epoch {epoch}"
+        passed = 0.0 if self._began is None else monotonic() - self._began
+        return f"{epochs}, {counted(stats['samples'], 'sample')} in {clock(passed)}"
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        who = f"pid {event['pid']}"
+        match event["kind"]:
+            case "joined":
+                self._screen.line(f"{who} joined ({event['text']})")
+            case "left":
+                self._screen.line(f"{who} left")
+            case "died":
+                self._screen.line(f"{who} died: {event['text']}")
+
+    def _end_epochs(self, now: float, stats: Stats) -> None:
+        epoch, samples = stats["epoch"], stats["samples"]
+        if self._epoch is None:
+            if samples:
+                self._epoch = (epoch, now, 0)
+            return
+        first, began, before = self._epoch
+        is_ended = stats["state"] == "ended"
+        if (epoch == first or now - began < _LINE_SECS) and not is_ended:
+            return
+        running = 0 if is_ended else stats["epoch_samples"]
+        last = epoch if is_ended else epoch - 1
+        which = f"epoch {first}" if last == first else f"epochs {first} to {last}"
+        made = samples - running - before
+        rate = made / max(now - began, 0.001)
+        self._screen.line(
+            f"{which} done: {counted(made, 'sample')} in {clock(now - began)}, "
+            f"{rate:,.0f} samples/s, {counted(self._consumers, 'consumer')}"
+        )
+        self._epoch = None if is_ended else (epoch, now, samples - running)
+
+    def _rate(self) -> float:
+        (first, before), (last, after) = self._looks[0], self._looks[-1]
+        return (after - before) / (last - first) if last > first else 0.0
+
+    def _status(self, stats: Stats) -> str:
+        consumers = counted(self._consumers, "consumer")
+        if stats["state"] not in ("starting", "running"):
+            return ""
+        if not stats["samples"]:
+            return f"waiting for the loader's first batch  {clock(stats['uptime_secs'])}"
+        length, done = stats["samples_per_epoch"], stats["epoch_samples"]
+        if stats["replay"] and length is not None and stats["samples"] >= length:
+            return f"the epoch is kept whole: {counted(length, 'sample')}  {consumers}"
+        joined = sum(consumer["joined"] for consumer in stats["consumers"])
+        if joined < stats["wait_for"] and stats["epoch"] == 0 and not self._has_begun(stats):
+            return f"waiting for consumers: {joined} of {stats['wait_for']} have come"
+        rate = self._rate()
+        parts = [f"epoch {stats['epoch']}"]
+        if length:
+            parts.append(f"{self._screen.bar(done / length)} {min(done / length, 1):.0%}")
+        else:
+            parts.append(counted(done, "sample"))
+        parts.append(f"{rate:,.0f} samples/s")
+        if length and rate > 0:
+            parts.append(f"{clock(max(length - done, 0) / rate)} left")
+        return "  ".join([*parts, consumers])
+
+    def _has_begun(self, stats: Stats) -> bool:
+        """Whether anybody ever joined."""
+        return any(event["kind"] == "joined" for event in stats["events"])
+
+
+def clock(secs: float) -> str:
+    """`0:31`, `2:03:07`."""
+    minutes, rest = divmod(round(secs), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def counted(count: int, what: str) -> str:
+    """`1 sample`, `1,204 samples`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
