@@ -1,5 +1,6 @@
 //! What can be typed: every command, its options, and its help.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -176,7 +177,8 @@ pub enum Lag {
   feedline run -n 4 --serve data.py:make_loader --name images -- python train.py --feed {name} --seed {i}
 
 {i} becomes 0, 1, 2, ...; {n} how many there are; {name} the feed's name. Jobs see the same as FEEDLINE_JOB, FEEDLINE_JOBS and FEEDLINE_NAME.
-When one job fails, the others are ended; the exit code is the worst one.")]
+Other braces stay as they are; {{i}} becomes a literal {i}.
+When one job fails, the others are ended; the exit code is the worst one. Signals are handed on to all jobs, and what a job leaves running ends with it.")]
 pub struct Run {
     /// How many jobs
     #[arg(short = 'n', long = "jobs", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -198,7 +200,7 @@ pub struct Run {
     pub grace_secs: f64,
     /// The job's command line
     #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub command: Vec<String>,
+    pub command: Vec<OsString>,
 }
 
 /// `feedline ls`.

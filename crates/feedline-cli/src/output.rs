@@ -14,6 +14,18 @@ impl std::fmt::Display for Failed {
 
 impl std::error::Error for Failed {}
 
+/// Something that was typed and can't be: the same, with another exit code.
+#[derive(Debug)]
+pub struct Misused(pub String);
+
+impl std::fmt::Display for Misused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Misused {}
+
 /// Prints data.
 pub(crate) fn print(text: &str) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
@@ -34,13 +46,14 @@ pub(crate) fn report(error: &anyhow::Error) -> u8 {
     }
     let red = if is_coloured(&std::io::stderr()) { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
     say(&format!("{}error:{} {error:#}", red.0, red.1));
-    1
+    if error.is::<Misused>() { 2 } else { 1 }
 }
 
 /// Whether a stream takes colours.
 pub(crate) fn is_coloured(stream: &impl IsTerminal) -> bool {
-    let is_off = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    stream.is_terminal() && !is_off
+    let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+    stream.is_terminal() && !is_plain && !is_dumb
 }
 
 /// A table: the columns in which every cell but the first is a number are set to the right.

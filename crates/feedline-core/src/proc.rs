@@ -2,6 +2,8 @@
 
 use std::fs;
 
+pub use feedline_ring::child::die_with_parent;
+
 /// A process of this machine: `pt_data_worker, sleeping (futex_wait), 0.4 s of CPU`. `None` if it is gone, or not ours to see.
 pub(crate) fn process_text(pid: u32) -> Option<String> {
     text(&format!("/proc/{pid}"))

@@ -20,6 +20,8 @@ pub mod signal;
 #[cfg(not(loom))]
 mod buffer;
 #[cfg(not(loom))]
+pub mod child;
+#[cfg(not(loom))]
 mod doorbell;
 #[cfg(not(loom))]
 mod error;

@@ -1,0 +1,268 @@
+//! `feedline run`: jobs that start together and end together.
+//!
+//! ```text
+//! start the feed, if asked to ──serves──▶ start all jobs ──all end──▶ end the feed ──▶ the worst exit code
+//!                                            │ one fails, Ctrl-C, SIGTERM
+//!                                            └──▶ tell all ──after a grace time──▶ kill
+//! ```
+//!
+//! The main thread waits for signals only, SIGCHLD among them. `pump` carries output on other threads.
+
+mod lines;
+mod member;
+mod pump;
+mod signals;
+mod template;
+
+use std::ffi::OsString;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use feedline_core::names;
+use rustix::process::Signal;
+
+use self::member::{Member, Status};
+use self::signals::Signals;
+use self::template::{Values, fill, needs_name};
+use crate::Host;
+use crate::args::Run;
+use crate::ls::duration_text;
+use crate::output::{Failed, Misused, say, table};
+
+/// A signal that doesn't arrive, or a job that is taken for running, is noticed after this time.
+const LOOK: Duration = Duration::from_millis(500);
+/// How often to look whether the feed serves.
+const RETRY: Duration = Duration::from_millis(50);
+
+pub(crate) fn run(options: &Run, host: &Host) -> anyhow::Result<u8> {
+    check(options)?;
+    let mut crew = Crew {
+        signals: Signals::listen()?,
+        members: Vec::new(),
+        grace: Duration::from_secs_f64(options.grace_secs),
+        keep_going: options.keep_going,
+        ending: None,
+        interrupts: 0,
+    };
+    let started = crew.start_all(options, host);
+    if let Err(error) = started {
+        crew.tell(Signal::TERM, true);
+        crew.wait();
+        return Err(error);
+    }
+    crew.wait();
+    Ok(crew.finish())
+}
+
+/// What the definitions of the arguments can't say.
+fn check(options: &Run) -> anyhow::Result<()> {
+    if let Some(name) = &options.name {
+        names::socket_path(name).map_err(|error| Misused(error.to_string()))?;
+    } else if options.command.iter().any(|word| needs_name(word)) {
+        return Err(Misused("the command has {name} in it, and no feed is named\n  add --name NAME".into()).into());
+    }
+    if let Some(folder) = &options.output {
+        std::fs::create_dir_all(folder).map_err(|error| {
+            Failed(format!("cannot make the folder {}: {error}\n  name another one with --output", folder.display()))
+        })?;
+    }
+    Ok(())
+}
+
+/// All that was started.
+struct Crew {
+    signals: Signals,
+    members: Vec<Member>,
+    grace: Duration,
+    keep_going: bool,
+    ending: Option<Ending>,
+    interrupts: u32,
+}
+
+/// The members were told to end.
+#[derive(Clone, Copy)]
+struct Ending {
+    kill_at: Option<Instant>,
+    /// On our own account: how they end then says nothing of them.
+    is_ours: bool,
+}
+
+impl Crew {
+    fn start_all(&mut self, options: &Run, host: &Host) -> anyhow::Result<()> {
+        if let Some(loader) = &options.serve {
+            let name = options.name.as_deref().unwrap_or_default();
+            self.start_feed(options, host, loader, name)?;
+            if self.ending.is_some() {
+                return Ok(());
+            }
+        }
+        for i in 0..options.jobs {
+            let values = Values { i, n: options.jobs, name: options.name.as_deref() };
+            let mut words = options.command.iter().map(|word| fill(word, &values));
+            let program = words.next().unwrap_or_default();
+            let mut command = Command::new(&program);
+            command.args(words);
+            command.env("FEEDLINE_JOB", i.to_string()).env("FEEDLINE_JOBS", options.jobs.to_string());
+            if let Some(name) = &options.name {
+                command.env("FEEDLINE_NAME", name);
+            }
+            if std::env::var_os("PYTHONUNBUFFERED").is_none() {
+                command.env("PYTHONUNBUFFERED", "1");
+            }
+            let member = Member::start(command, i.to_string(), i as usize, false, options.output.as_deref());
+            self.members.push(member.map_err(|error| cannot_start(&program, &error))?);
+        }
+        Ok(())
+    }
+
+    /// Starts the feed, and waits until jobs can attach to it.
+    fn start_feed(&mut self, options: &Run, host: &Host, loader: &str, name: &str) -> anyhow::Result<()> {
+        let mut words = host.command.iter();
+        let program = words.next().cloned().unwrap_or_default();
+        let mut command = Command::new(&program);
+        command.args(words).args(["serve", loader, "--name", name]);
+        if !options.keep_going {
+            // Else one that fails early would keep the others waiting.
+            command.args(["--wait-for", &options.jobs.to_string()]);
+        }
+        let feed = Member::start(command, "feed".into(), options.jobs as usize, true, options.output.as_deref());
+        let feed = feed.map_err(|error| cannot_start(&program, &error))?;
+        let (path, pid) = (names::socket_path(name)?, feed.pid());
+        self.members.push(feed);
+        while self.ending.is_none() && names::server_of(&path) != Some(pid) {
+            self.step(RETRY);
+            if self.members[0].end.is_some() {
+                // It has said itself what is wrong.
+                self.ending.get_or_insert(Ending { kill_at: None, is_ours: false });
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all have ended.
+    fn wait(&mut self) {
+        while self.members.iter().any(|member| member.end.is_none()) {
+            self.step(LOOK);
+            let jobs_are_done = self.members.iter().all(|member| member.is_feed || member.end.is_some());
+            if jobs_are_done && self.ending.is_none() {
+                self.tell(Signal::TERM, true);
+            }
+        }
+        // What they wrote last, unless nobody takes it from us.
+        while self.members.iter().any(|member| !member.is_silent()) {
+            if self.signals.wait(RETRY).iter().any(|&signal| matches!(signal, Signal::INT | Signal::TERM)) {
+                self.interrupts += 1;
+                break;
+            }
+        }
+        for member in &mut self.members {
+            member.reap();
+        }
+    }
+
+    /// Waits for something to happen, for some time, and acts on it.
+    fn step(&mut self, longest: Duration) {
+        let until_kill = self.ending.and_then(|ending| ending.kill_at).map(|at| at.duration_since(Instant::now()));
+        for signal in self.signals.wait(until_kill.map_or(longest, |left| left.min(longest))) {
+            self.act(signal);
+        }
+        if let Some(ending) = &mut self.ending
+            && ending.kill_at.is_some_and(|at| at <= Instant::now())
+        {
+            ending.kill_at = None;
+            let late = self.members.iter().filter(|member| member.end.is_none());
+            let names: Vec<String> = late.clone().map(Member::name).collect();
+            say(&format!("{} did not end in {} s: killed", names.join(", "), self.grace.as_secs_f64()));
+            late.for_each(|member| member.signal(Signal::KILL));
+        }
+        self.look();
+    }
+
+    fn act(&mut self, signal: Signal) {
+        match signal {
+            Signal::CHILD => {}
+            Signal::INT if self.interrupts > 0 => self.alive().for_each(|member| member.signal(Signal::KILL)),
+            Signal::INT | Signal::TERM | Signal::HUP => {
+                self.interrupts += u32::from(signal == Signal::INT);
+                self.tell(signal, false);
+            }
+            Signal::TSTP => {
+                self.alive().for_each(|member| member.signal(Signal::STOP));
+                let _ = signal_hook::low_level::emulate_default_handler(signal.as_raw());
+                self.alive().for_each(|member| member.signal(Signal::CONT));
+            }
+            other => self.alive().for_each(|member| member.signal(other)),
+        }
+    }
+
+    fn alive(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| member.end.is_none())
+    }
+
+    /// Tells all to end; those that have not after the grace time are killed.
+    fn tell(&mut self, signal: Signal, is_ours: bool) {
+        self.alive().for_each(|member| member.signal(signal));
+        // One that is stopped would not hear it.
+        self.alive().for_each(|member| member.signal(Signal::CONT));
+        let kill_at = Some(Instant::now() + self.grace);
+        self.ending.get_or_insert(Ending { kill_at, is_ours });
+    }
+
+    /// Looks who has ended, and ends the others if one has failed.
+    fn look(&mut self) {
+        let was_told = self.ending.is_some_and(|ending| ending.is_ours);
+        let mut failed = None;
+        for member in &mut self.members {
+            if let Some(end) = member.look(was_told)
+                && end.status != Status::Code(0)
+            {
+                failed = failed.or_else(|| Some((member.name(), end.status)));
+            }
+        }
+        let others = self.alive().any(|member| !member.is_feed);
+        if let Some((name, status)) = failed
+            && self.ending.is_none()
+            && others
+            && !self.keep_going
+        {
+            say(&format!("{name} failed ({}): ending the others", describe(status)));
+            self.tell(Signal::TERM, true);
+        }
+    }
+
+    /// Says how all of them ended: the worst exit code.
+    fn finish(&self) -> u8 {
+        let mut rows = vec![["JOB", "EXIT", "TIME", ""].map(str::to_owned).to_vec()];
+        for member in &self.members {
+            let Some(end) = member.end else { continue };
+            let note = if end.was_told && end.status != Status::Code(0) { "ended by us" } else { "" };
+            let time = duration_text(end.after.as_secs_f64());
+            rows.push(vec![member.label.clone(), end.status.text(), time, note.into()]);
+        }
+        say(table(&rows).trim_end());
+        if self.interrupts > 0 {
+            return 130;
+        }
+        let ends = self.members.iter().filter_map(|member| member.end);
+        ends.filter(|end| !end.was_told).map(|end| end.status.code()).max().unwrap_or(0)
+    }
+}
+
+fn describe(status: Status) -> String {
+    match status {
+        Status::Code(code) => format!("exit code {code}"),
+        Status::Signal(_) => status.text(),
+    }
+}
+
+fn cannot_start(program: &OsString, error: &std::io::Error) -> anyhow::Error {
+    let shown = program.to_string_lossy();
+    let way_out = if shown.ends_with(".py") {
+        format!("start it with Python: -- python {shown}")
+    } else if error.kind() == std::io::ErrorKind::NotFound {
+        "look at its spelling, and at PATH".into()
+    } else {
+        "try it alone, without `feedline run`".into()
+    };
+    Failed(format!("cannot start {shown}: {error}\n  {way_out}")).into()
+}
