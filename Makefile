@@ -47,7 +47,7 @@ help: ## list the targets
 setup: $(EXTENSION_STAMP) ## .venv with the tools of etc/requirements-dev.txt, and the extension built into it
 
 demo: setup ## four training jobs with a loader each, then on one feed (about a minute)
-	@$(PY) -m feedline.demo $(ARGS)
+	@$(PY) -m feedline demo $(ARGS)
 
 test: setup check test-rust test-loom test-fuzz test-rust-examples test-python ## everything: lints, types, Rust, Python
 	@echo "all tests passed"

@@ -28,7 +28,7 @@ def demo(folder: Path) -> Iterator[Demo]:
     def start(*args: str) -> subprocess.Popen[str]:
         processes.append(
             subprocess.Popen(
-                [sys.executable, "-m", "feedline.demo", "--jobs", "2", "--images", "96", *args],
+                [sys.executable, "-m", "feedline", "demo", "--jobs", "2", "--images", "96", *args],
                 env={**os.environ, "TMPDIR": str(folder)},
                 text=True,
                 stdout=subprocess.PIPE,

@@ -13,7 +13,7 @@ from feedline._core import cli
 _COMMANDS = {
     "serve": "feedline._cli.serve",
     "bench": "feedline._cli.bench",
-    "demo": "feedline.demo.__main__",
+    "demo": "feedline.demo.command",
 }
 
 

@@ -184,9 +184,12 @@ class Server:
 
     def stop(self) -> None:
         """End the feed; consumers get a ``ServerLostError``, and the name is free afterwards."""
+        self._end(f"its server (pid {os.getpid()}) was told to stop")
+
+    def _end(self, why: str) -> None:
         self._stopping = True
         if self._core is not None:
-            self._core.stop(f"its server (pid {os.getpid()}) was told to stop")
+            self._core.stop(why)
         if self._thread is not None and self._thread is not threading.current_thread():
             # A loader that hangs can't be interrupted; the feed has ended all the same.
             self._thread.join(1.0)
@@ -207,7 +210,10 @@ class Server:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.stop()
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._end("it was interrupted (Ctrl-C)")
+        else:
+            self.stop()
         self._has_given_up()
         if kind is None and self._error is not None:
             failure, self._error = self._error, None
@@ -280,11 +286,14 @@ def serve(loader: Any, name: str, **options: Any) -> None:
     server = Server(loader, name, **options)
     if server._options["loader_timeout_secs"] is not None:
         with server:
+            _log.info('serving feed "%s" (pid %d)', name, os.getpid())
             server.wait()
         return
+    core = server._bind()
     _running.add(server)
+    _log.info('serving feed "%s" (pid %d)', name, os.getpid())
     try:
-        server._run(server._bind())
+        server._run(core)
     finally:
         _running.discard(server)
         server.stop()

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use feedline_core::names;
 use feedline_core::visitor::Visitor;
+use feedline_core::{Error, names};
 
 use crate::args::Stop;
 use crate::output::{Failed, say};
@@ -15,18 +15,58 @@ pub(crate) fn run(options: &Stop) -> anyhow::Result<()> {
         say("no feeds run for this user");
     }
     let timeout = Duration::from_secs_f64(options.timeout_secs);
+    // One that can't be stopped doesn't save the others.
+    let mut failed = None;
     for name in names {
-        let visitor = Visitor::connect(&name)?;
-        let pid = visitor.server_pid();
-        if !visitor.stop(timeout)? {
-            return Err(Failed(format!(
-                "feed {name:?} (pid {pid}) has not ended in {} s: its process is stopped, or very busy\n  \
-                 end it by force: kill -9 {pid}",
-                options.timeout_secs
-            ))
-            .into());
+        match stop(&name, timeout) {
+            Ok(pid) => say(&format!("stopped {name} (pid {pid})")),
+            Err(error) => {
+                if let Some(earlier) = failed.replace(error) {
+                    crate::output::report(&earlier);
+                }
+            }
         }
-        say(&format!("stopped {name} (pid {pid})"));
     }
-    Ok(())
+    failed.map_or(Ok(()), Err)
+}
+
+/// Ends a feed: who served it.
+fn stop(name: &str, timeout: Duration) -> anyhow::Result<u32> {
+    let visitor = connect(name)?;
+    let pid = visitor.server_pid();
+    if visitor.stop(timeout)? {
+        return Ok(pid);
+    }
+    let secs = timeout.as_secs_f64();
+    let text = format!(
+        "feed {name:?} (pid {pid}) has not ended in {secs} s: its process is stopped, or very busy\n  \
+         wait longer with --timeout-secs, or end it by force: kill -9 {pid}"
+    );
+    Err(Failed(text).into())
+}
+
+/// Connects to a feed that was named on the command line.
+pub(crate) fn connect(name: &str) -> anyhow::Result<Visitor> {
+    Visitor::connect(name).map_err(|error| match error {
+        Error::NotFound { .. } => not_found(name).into(),
+        other => other.into(),
+    })
+}
+
+/// No feed has this name: which has one like it, or how to find out.
+pub(crate) fn not_found(name: &str) -> Failed {
+    let feeds = names::feeds();
+    let like = |other: &str| strsim::jaro_winkler(other, name);
+    let nearest = feeds.iter().max_by(|a, b| like(&a.name).total_cmp(&like(&b.name)));
+    let way_out = match nearest {
+        None => format!("no feeds run for this user (looked in {})", names::folder().display()),
+        Some(feed) if like(&feed.name) > 0.8 => {
+            format!("did you mean {} (pid {})? `feedline ls` lists all", feed.name, feed.pid)
+        }
+        Some(_) => {
+            let running: Vec<String> = feeds.iter().map(|feed| format!("{} (pid {})", feed.name, feed.pid)).collect();
+            format!("running now: {}", running.join(", "))
+        }
+    };
+    Failed(format!("no feed is named {name:?}\n  {way_out}"))
 }

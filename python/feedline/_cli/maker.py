@@ -214,8 +214,8 @@ def _made(target: _Target, found: Any, values: dict[str, Any]) -> Any:
         check_loader(found)
     except TypeError:
         raise UsageError(
-            f"{target.text} is neither a function nor a loader: it is of type "
-            f"{type(found).__name__}\n  name a function that returns a DataLoader, or any iterable of batches"
+            f"{target.text} is of type {type(found).__name__}: neither a function nor a loader\n"
+            "  name a function that returns a DataLoader, or any iterable of batches"
         ) from None
     if values:
         raise UsageError(

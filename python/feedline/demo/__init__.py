@@ -1,11 +1,11 @@
 """The demonstration: the same training jobs with a loader each, then on one feed.
 
-Run it with ``python -m feedline.demo``. It makes its own data, measures both halves on this
+Run it with ``feedline demo``. It makes its own data, measures both halves on this
 machine, and leaves nothing behind. Nothing else in the package depends on it. Its processes are
 started, measured and shown by ``feedline._fleet``.
 
 ==============  ==========================================================================
-``__main__``    the order of events, the command line
+``command``     the order of events
 ``half``        one half, from the start of its processes to its measurements
 ``images``      the JPEGs, the dataset over them, and the one loader that both halves use
 ``job``         one training process

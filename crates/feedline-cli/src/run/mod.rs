@@ -133,6 +133,7 @@ impl Crew {
             self.step(RETRY);
             if self.members[0].end.is_some() {
                 // It has said itself what is wrong.
+                say("the feed did not start: no job was started\n  try it alone: feedline serve ...");
                 self.ending.get_or_insert(Ending { kill_at: None, is_ours: false });
             }
         }

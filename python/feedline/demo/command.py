@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import os
 import signal
@@ -11,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from feedline._cli.failure import CommandFailedError, report
 from feedline._fleet.screen import Progress, table
 
 if TYPE_CHECKING:
@@ -31,26 +31,6 @@ expect the CPU time to fall rather than the speed to rise."""
 EXPECTED_IMAGES_PER_SEC = 120.0
 
 
-def parse(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m feedline.demo",
-        description="Training jobs with a JPEG-decoding loader each, then the same on one feed.",
-    )
-    parser.add_argument("--jobs", type=int, default=4, help="training jobs at once (default: 4)")
-    parser.add_argument(
-        "--seconds", type=float, default=15.0, help="measured time of each half (default: 15)"
-    )
-    parser.add_argument("--images", type=int, default=1024, help="JPEGs to make (default: 1024)")
-    parser.add_argument(
-        "--cores", type=int, default=2, help="CPU cores to run it all on (default: 2)"
-    )
-    options = parser.parse_args(argv)
-    for name in ("jobs", "seconds", "images", "cores"):
-        if getattr(options, name) <= 0:
-            parser.error(f"--{name} must be more than 0")
-    return options
-
-
 def pin(cores: int) -> int:
     """Keep this process and its children to some cores, so that the CPU is scarce on any machine.
 
@@ -61,22 +41,21 @@ def pin(cores: int) -> int:
     return len(allowed)
 
 
-def run(options: argparse.Namespace, folder: Path) -> tuple[Half, Half]:
-    # Not at the top: these need torch and Pillow, and `main` says so better than an ImportError.
+def measure(jobs: int, secs: float, images: int, folder: Path) -> tuple[Half, Half]:
+    # Not at the top: these need torch and Pillow, and `run` says so better than an ImportError.
     from .half import loader_each, one_feed, stages
     from .images import make_images
 
-    jobs, secs = options.jobs, options.seconds
-    making = f"making {options.images:,} JPEGs"
+    making = f"making {images:,} JPEGs"
     progress = Progress(
-        {making: options.images / EXPECTED_IMAGES_PER_SEC}
+        {making: images / EXPECTED_IMAGES_PER_SEC}
         | stages(LOADER_EACH, secs)
         | stages(ONE_FEED, secs)
     )
     try:
         progress.enter(making)
-        for made in make_images(folder, options.images):
-            progress.show(made / options.images)
+        for made in make_images(folder, images):
+            progress.show(made / images)
         return (
             loader_each(LOADER_EACH, jobs, secs, folder, progress),
             one_feed(ONE_FEED, jobs, secs, folder, progress),
@@ -133,39 +112,47 @@ def exactness(shared: Half, images: int) -> str:
     )
 
 
-def main(argv: list[str] | None = None) -> int:
-    options = parse(argv)
+def run(jobs: int, seconds: float, images: int, cores: int) -> int:
+    """`feedline demo`: the exit code."""
+    try:
+        check_needs()
+        return show(jobs, seconds, images, pin(cores))
+    except CommandFailedError as error:
+        return report(error)
+    except KeyboardInterrupt:
+        print("stopped: all jobs ended, nothing left behind", file=sys.stderr)
+        return 130
+
+
+def check_needs() -> None:
     missing = [package for module, package in NEEDS.items() if not importlib.util.find_spec(module)]
     if missing:
-        print(f"the demo needs {' and '.join(missing)}", file=sys.stderr)
-        print(f"  {sys.executable} -m pip install {' '.join(missing)}", file=sys.stderr)
-        return 1
+        raise CommandFailedError(
+            f"the demo needs {' and '.join(missing)}\n"
+            f"  {sys.executable} -m pip install {' '.join(missing)}"
+        )
+
+
+def show(jobs: int, secs: float, images: int, cores: int) -> int:
     from feedline._fleet.children import ChildFailedError
 
     # A plain `kill` unwinds like Ctrl-C, so that the children and the folder go too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    cores = pin(options.cores)
-    print(f"Training jobs: {options.jobs}, on {options.images:,} JPEGs and {cores} CPU cores.")
+    print(f"Training jobs: {jobs}, on {images:,} JPEGs and {cores} CPU cores.")
     print("First each has a DataLoader of its own, then all are on one feed.", flush=True)
     try:
         with tempfile.TemporaryDirectory(prefix="feedline-demo-") as folder:
-            alone, shared = run(options, Path(folder))
-    except KeyboardInterrupt:
-        print("stopped: all jobs ended, nothing left behind", file=sys.stderr)
-        return 130
+            alone, shared = measure(jobs, secs, images, Path(folder))
     except ChildFailedError as error:
-        print(f"the demo failed: {error}", file=sys.stderr)
-        return 1
+        raise CommandFailedError(
+            f"the demo failed: {error}\n  see what this machine lacks with: feedline doctor"
+        ) from None
     print()
     print(comparison(alone, shared))
     print()
     if note := disturbance(alone, shared, cores):
         print(f"{note}\n")
-    print(exactness(shared, options.images))
+    print(exactness(shared, images))
     print()
     print(WHAT_CHANGED)
     return 0 if all(job.exact for job in shared.jobs) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
