@@ -182,5 +182,7 @@ test-rust-examples: setup
 		( $(in_scratch) timeout 60 cargo run --quiet -p "$$crate" --example "$$name" ); \
 	done
 
+# The plain binary is built as the Rust tests build it.
 test-python: setup faults
+	@cargo build --quiet -p feedline-cli
 	@$(in_scratch) $(PY) -m pytest $(ARGS)

@@ -344,14 +344,21 @@ def _folder(history_dir: str | os.PathLike[str] | None) -> str | None:
         return None
     folder = os.path.abspath(history_dir)
     if not os.path.isdir(folder):
-        raise FeedValueError(f'history_dir="{os.fspath(history_dir)}" is not a folder')
+        raise FeedValueError(
+            f'history_dir="{os.fspath(history_dir)}" is not a folder\n'
+            f"  make it first: mkdir -p {folder}"
+        )
     return folder
 
 
 def _port(port: object) -> int | None:
     if port is None:
         return None
-    if isinstance(port, bool) or not hasattr(port, "__index__") or not 0 <= port.__index__() < 65536:
+    if (
+        isinstance(port, bool)
+        or not hasattr(port, "__index__")
+        or not 0 <= port.__index__() < 65536
+    ):
         raise FeedValueError(
             f"metrics_port={port!r} is not a port\n"
             "  give a number up to 65535, or 0 for any that is free"

@@ -61,16 +61,16 @@ pub enum Command {
   feedline demo --jobs 3 --seconds 5")]
 pub struct Demo {
     /// Training jobs at once
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 4, value_parser = count::<{ u32::MAX }>)]
     pub jobs: u32,
     /// Measured time of each half
     #[arg(long, default_value_t = 15.0, value_parser = positive)]
     pub seconds: f64,
     /// JPEGs to make
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 1024, value_parser = count::<{ u32::MAX }>)]
     pub images: u32,
     /// CPU cores to run it all on
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 2, value_parser = count::<{ u32::MAX }>)]
     pub cores: u32,
 }
 
@@ -102,13 +102,13 @@ pub struct Serve {
     #[arg(long)]
     pub name: String,
     /// How many epochs; without end if not given
-    #[arg(long)]
+    #[arg(long, value_name = "N", value_parser = large_count)]
     pub epochs: Option<u64>,
     /// The epoch's length in samples, where the loader can't tell it
-    #[arg(long)]
+    #[arg(long, value_name = "N", value_parser = large_count)]
     pub samples: Option<u64>,
     /// Hand out the first sample when so many consumers have asked
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = large_count)]
     pub wait_for: Option<u64>,
     /// The ring's size: "512MB", or a number of samples
     #[arg(long, value_name = "SIZE")]
@@ -120,7 +120,7 @@ pub struct Serve {
     #[arg(long, value_name = "DIR")]
     pub history_dir: Option<PathBuf>,
     /// Load one epoch, and serve it again and again
-    #[arg(long)]
+    #[arg(long, conflicts_with = "state_file")]
     pub replay: bool,
     /// Who waits for whom
     #[arg(long)]
@@ -150,7 +150,7 @@ pub struct Serve {
     #[arg(long, value_name = "WHO")]
     pub allow: Vec<String>,
     /// Answer Prometheus on this port of 127.0.0.1
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = port)]
     pub metrics_port: Option<u16>,
     /// Append a line of JSON to this file every few seconds
     #[arg(long, value_name = "FILE")]
@@ -181,7 +181,7 @@ Other braces stay as they are; {{i}} becomes a literal {i}.
 When one job fails, the others are ended; the exit code is the worst one. Signals are handed on to all jobs, and what a job leaves running ends with it.")]
 pub struct Run {
     /// How many jobs
-    #[arg(short = 'n', long = "jobs", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(short = 'n', long = "jobs", value_name = "N", value_parser = count::<4096>)]
     pub jobs: u32,
     /// The feed's name, for {name} and FEEDLINE_NAME
     #[arg(long)]
@@ -281,10 +281,10 @@ pub struct Bench {
     #[command(flatten)]
     pub maker: Maker,
     /// How many training jobs would share it
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, default_value_t = 4, value_parser = count::<256>)]
     pub jobs: u32,
     /// Each job's batch size; the loader's own if not given
-    #[arg(long)]
+    #[arg(long, value_name = "N", value_parser = large_count)]
     pub batch_size: Option<u64>,
     /// Measured time of each of the three parts
     #[arg(long, default_value_t = 10.0, value_parser = positive)]
@@ -308,7 +308,7 @@ pub struct Dashboard {
     #[arg(long, default_value = "127.0.0.1")]
     pub host: String,
     /// The port; the next free one if it is taken, any free one if it is 0
-    #[arg(long, default_value_t = 8787)]
+    #[arg(long, default_value_t = 8787, value_parser = port)]
     pub port: u16,
     /// Whoever has this may look; made up where one is needed and none is given
     #[arg(long, env = "FEEDLINE_TOKEN", hide_env_values = true)]
@@ -329,7 +329,7 @@ pub struct Metrics {
     #[arg(long, conflicts_with_all = ["port", "file"])]
     pub once: bool,
     /// Answer on this port of 127.0.0.1, until Ctrl-C; 0 picks a free one
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = port)]
     pub port: Option<u16>,
     /// Append lines of JSON to this file, until Ctrl-C
     #[arg(long, value_name = "FILE")]
@@ -362,6 +362,25 @@ fn not_negative(text: &str) -> Result<f64, String> {
         Ok(number) if (0.0..1e9).contains(&number) => Ok(number),
         _ => Err("give a number, 0 or more".into()),
     }
+}
+
+fn count<const MOST: u32>(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(number) if (1..=MOST).contains(&number) => Ok(number),
+        _ if MOST == u32::MAX => Err("give a whole number, 1 or more".into()),
+        _ => Err(format!("give a whole number from 1 to {MOST}")),
+    }
+}
+
+fn large_count(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err("give a whole number, 1 or more".into()),
+    }
+}
+
+fn port(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| "give a number from 0 to 65535; 0 takes any port that is free".into())
 }
 
 #[cfg(test)]

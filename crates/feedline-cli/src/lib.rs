@@ -58,13 +58,17 @@ pub enum Outcome {
 
 /// Does what was typed, without the program's own name.
 pub fn main(args: impl IntoIterator<Item = OsString>, host: &Host) -> Outcome {
-    let args = std::iter::once(OsString::from("feedline")).chain(args);
-    let cli = match Cli::try_parse_from(args) {
+    let args: Vec<OsString> = std::iter::once(OsString::from("feedline")).chain(args).collect();
+    let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
-        Err(error) => {
-            // Help that was asked for is data.
-            let _ = error.print();
-            return Outcome::Exit(if error.use_stderr() { 2 } else { 0 });
+        Err(error) if error.use_stderr() => {
+            output::misused(&error, &args[1..]);
+            return Outcome::Exit(2);
+        }
+        Err(help) => {
+            // It was asked for: data.
+            let _ = help.print();
+            return Outcome::Exit(0);
         }
     };
     match act(cli.command, host) {

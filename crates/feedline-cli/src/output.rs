@@ -1,6 +1,11 @@
 //! What goes where: data to stdout, talk to stderr, an exit code to whoever called.
 
+use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal, Write};
+
+use clap::CommandFactory;
+
+use crate::args::Cli;
 
 /// An error that says what happened, why, and what to do next, on lines of their own.
 #[derive(Debug)]
@@ -47,6 +52,20 @@ pub(crate) fn report(error: &anyhow::Error) -> u8 {
     let red = if is_coloured(&std::io::stderr()) { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
     say(&format!("{}error:{} {error:#}", red.0, red.1));
     if error.is::<Misused>() { 2 } else { 1 }
+}
+
+/// Tells of arguments that can't be, and where to read more: in the help of the command that they were for.
+pub(crate) fn misused(error: &clap::Error, args: &[OsString]) {
+    let text = error.render();
+    let text = if is_coloured(&std::io::stderr()) { text.ansi().to_string() } else { text.to_string() };
+    let commands = Cli::command();
+    let command = args.iter().find_map(|arg| commands.find_subcommand(arg));
+    let name = command.map_or_else(String::new, |command| format!("{} ", command.get_name()));
+    let text = match text.rsplit_once("--help") {
+        Some((front, end)) if front.contains("For more information") => format!("{front}feedline {name}--help{end}"),
+        _ => text,
+    };
+    say(text.trim_end());
 }
 
 /// Whether a stream takes colours.

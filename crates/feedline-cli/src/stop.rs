@@ -6,7 +6,7 @@ use feedline_core::visitor::Visitor;
 use feedline_core::{Error, names};
 
 use crate::args::Stop;
-use crate::output::{Failed, say};
+use crate::output::{Failed, Misused, say};
 
 pub(crate) fn run(options: &Stop) -> anyhow::Result<()> {
     let names =
@@ -49,6 +49,7 @@ fn stop(name: &str, timeout: Duration) -> anyhow::Result<u32> {
 pub(crate) fn connect(name: &str) -> anyhow::Result<Visitor> {
     Visitor::connect(name).map_err(|error| match error {
         Error::NotFound { .. } => not_found(name).into(),
+        Error::BadName(text) => Misused(text).into(),
         other => other.into(),
     })
 }
@@ -59,7 +60,10 @@ pub(crate) fn not_found(name: &str) -> Failed {
     let like = |other: &str| strsim::jaro_winkler(other, name);
     let nearest = feeds.iter().max_by(|a, b| like(&a.name).total_cmp(&like(&b.name)));
     let way_out = match nearest {
-        None => format!("no feeds run for this user (looked in {})", names::folder().display()),
+        None => {
+            let folder = names::folder();
+            format!("no feeds run for this user (looked in {}; FEEDLINE_DIR names another folder)", folder.display())
+        }
         Some(feed) if like(&feed.name) > 0.8 => {
             format!("did you mean {} (pid {})? `feedline ls` lists all", feed.name, feed.pid)
         }

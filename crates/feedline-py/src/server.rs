@@ -157,8 +157,7 @@ impl ServerCore {
         self.server.set_ask(ask_for_stack(py)?);
         let outcome = py.detach(|| {
             self.server.run(&mut source, &mut || {
-                check_signals()
-                    .map_err(|_| Failure { kind: FailureKind::Stopped, message: INTERRUPTED.into() })
+                check_signals().map_err(|_| Failure { kind: FailureKind::Stopped, message: INTERRUPTED.into() })
             })
         });
         let Err(broken) = outcome else { return Ok(()) };

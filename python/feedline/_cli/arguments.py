@@ -47,8 +47,8 @@ def match(name: str, function: Callable[..., Any], values: dict[str, Any]) -> li
         signature = inspect.signature(function)
     except (ValueError, TypeError):
         return []
-    shown = f"{name}{signature} in {place_of(function)}"
     parameters = signature.parameters
+    shown = f"{name}{_bare(signature)} in {place_of(function)}"
     takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
     named = [
         one.name
@@ -83,6 +83,13 @@ def match(name: str, function: Callable[..., Any], values: dict[str, Any]) -> li
         if parameters[one].kind is inspect.Parameter.POSITIONAL_ONLY and one in values
     ]
     return [values.pop(one) for one in unnamed]
+
+
+def _bare(signature: inspect.Signature) -> inspect.Signature:
+    """Without types: names and defaults are what can be typed."""
+    empty = inspect.Parameter.empty
+    parameters = [one.replace(annotation=empty) for one in signature.parameters.values()]
+    return signature.replace(parameters=parameters, return_annotation=empty)
 
 
 def place_of(function: Any) -> str:

@@ -117,11 +117,12 @@ def _parse(text: str) -> _Target:
 def _no_file(place: str, path: str) -> str:
     folder, name = os.path.split(path)
     if os.path.isdir(path):
-        return f"{place} is a folder, not a Python file\n  name the file in it: {place}/data.py:..."
+        inside = os.path.join(place, "data.py:make_loader")
+        return f"{place} is a folder, not a Python file\n  name a file in it: {inside}"
     if not os.path.isdir(folder):
         return f"there is no file {place}: {folder} is not a folder\n  you are in {os.getcwd()}"
     here = sorted(entry for entry in os.listdir(folder) if entry.endswith(".py"))
-    close = difflib.get_close_matches(name, here, 1)
+    close = difflib.get_close_matches(name, here, 1, 0.75)
     if close:
         meant = place[: -len(name)] + close[0]
         return f"there is no file {place}\n  did you mean {meant}?"
@@ -133,10 +134,11 @@ def _imported(target: _Target) -> types.ModuleType:
     if target.path is not None:
         known = getattr(sys.modules.get(target.module), "__file__", None)
         if target.module in sys.modules and known != target.path:
+            is_pythons = target.module in sys.stdlib_module_names
             raise UsageError(
                 f"{target.module}.py has the name of a module that is in use: "
-                f"{known or 'one of Python itself'}\n"
-                f"  rename it: nothing could import both"
+                f"{'one of Python itself' if is_pythons else known}\n"
+                "  rename it: nothing could import both"
             )
     # It may look at its arguments, which are not for it.
     del sys.argv[1:]
@@ -186,7 +188,7 @@ def _find(target: _Target, module: types.ModuleType) -> Any:
             close = difflib.get_close_matches(target.function, there, 1)
             hint = f"did you mean {close[0]}? " if close else ""
             listed = ", ".join(there[:12]) + (", ..." if len(there) > 12 else "")
-            has = f"it has {listed}" if there else "it has no functions or classes of its own"
+            has = f"it has {listed}" if there else "define it there: the file has no functions yet"
             raise UsageError(
                 f'{_origin(target)} has no "{target.function}"\n  {hint}{has}',
             )

@@ -26,6 +26,9 @@ class Progress:
         self._looks: deque[tuple[float, int]] = deque()
         # The oldest epoch whose end was not told: its number, when it began, the samples before it.
         self._epoch: tuple[int, float, int] | None = None
+        # The one that it began with.
+        self._first: int | None = None
+        self._is_over = False
         self._began: float | None = None
         # At the end they are gone.
         self._consumers = 0
@@ -67,11 +70,17 @@ class Progress:
 
     def _end_epochs(self, now: float, stats: Stats) -> None:
         epoch, samples = stats["epoch"], stats["samples"]
-        if self._epoch is None:
-            if samples:
-                self._epoch = (epoch, now, 0)
+        if self._first is None:
+            self._first = epoch
+        if self._is_over or not samples:
             return
-        first, began, before = self._epoch
+        # It may have begun just after the look before.
+        first, began, before = self._epoch or (
+            self._first,
+            self._looks[max(len(self._looks) - 2, 0)][0],
+            0,
+        )
+        self._epoch = first, began, before
         is_ended = stats["state"] == "ended"
         if (epoch == first or now - began < _LINE_SECS) and not is_ended:
             return
@@ -84,7 +93,8 @@ class Progress:
             f"{which} done: {counted(made, 'sample')} in {clock(now - began)}, "
             f"{rate:,.0f} samples/s, {counted(self._consumers, 'consumer')}"
         )
-        self._epoch = None if is_ended else (epoch, now, samples - running)
+        self._is_over = is_ended
+        self._epoch = (epoch, now, samples - running)
 
     def _rate(self) -> float:
         (first, before), (last, after) = self._looks[0], self._looks[-1]

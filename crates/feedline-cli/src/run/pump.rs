@@ -39,7 +39,8 @@ impl Pump {
             let sink = std::io::stderr();
             streams.push(Stream { lines: lines(is_coloured(&sink)), pipe: Pipe::Err(pipe), sink: Box::new(sink) });
         }
-        let thread = std::thread::Builder::new().name(format!("output of {label}")).spawn(move || run(streams, &end))?;
+        let thread =
+            std::thread::Builder::new().name(format!("output of {label}")).spawn(move || run(streams, &end))?;
         Ok(Self { thread, leash: Some(leash) })
     }
 

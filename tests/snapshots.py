@@ -1,0 +1,32 @@
+"""Text that is compared with a file. FEEDLINE_SNAPSHOTS=write writes the files anew."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from processes import TESTS
+
+FOLDER = TESTS / "snapshots" / "cli"
+
+
+def settled(text: str, paths: dict[str, str]) -> str:
+    """Replace what differs from run to run: folders, processes, times."""
+    for path, word in sorted(paths.items(), key=lambda item: -len(item[0])):
+        text = text.replace(path, word)
+    text = re.sub(r"\bpid \d+", "pid PID", text)
+    text = re.sub(r"\bkill -9 \d+", "kill -9 PID", text)
+    text = re.sub(r"\bpython3?(\.\d+)?(?= -)", "python", text)
+    # Where in a line of code something was raised, which newer Pythons tell better.
+    text = re.sub(r"\n +[~^]+(?=\n)", "", text)
+    return text.rstrip() + "\n"
+
+
+def check_snapshot(name: str, text: str, folder: Path = FOLDER) -> None:
+    path = folder / f"{name}.txt"
+    if os.environ.get("FEEDLINE_SNAPSHOTS") == "write":
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert path.exists(), f"{path} is missing: FEEDLINE_SNAPSHOTS=write writes it"
+    assert text == path.read_text(), f"{path} differs; FEEDLINE_SNAPSHOTS=write writes it anew"

@@ -1,0 +1,225 @@
+"""Every way to use the command line wrongly, with what it says: what, why, what next."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import roles
+from commands import WHEEL, binary, run
+from conftest import Start
+from processes import TESTS
+from snapshots import FOLDER, check_snapshot, settled
+
+_SERVE = ("serve", "--name", "images")
+
+# Parsed, or done, in Rust; the plain binary says it more quickly than Python would.
+PLAIN = {
+    "nothing": [],
+    "no-such-command": ["srve"],
+    "no-such-option": ["ls", "--jsno"],
+    "demo-no-jobs": ["demo", "--jobs", "0"],
+    "demo-no-time": ["demo", "--seconds", "0"],
+    "demo-cores-in-words": ["demo", "--cores", "two"],
+    "serve-nothing": ["serve"],
+    "serve-no-name": ["serve", "data.py:make_loader"],
+    "serve-no-loader": ["serve", "--name", "images"],
+    "serve-lag": ["serve", "data.py:make_loader", "--name", "images", "--lag", "wait"],
+    "serve-epochs": ["serve", "data.py:make_loader", "--name", "images", "--epochs", "few"],
+    "serve-no-epochs": ["serve", "data.py:make_loader", "--name", "images", "--epochs", "0"],
+    "serve-for-nobody": ["serve", "data.py:make_loader", "--name", "images", "--wait-for", "0"],
+    "serve-port": ["serve", "data.py:make_loader", "--name", "a", "--metrics-port", "99999"],
+    "serve-negative": ["serve", "data.py:make_loader", "--name", "a", "--linger-secs=-1"],
+    "serve-replay-state": [*_SERVE, "data.py:make_loader", "--replay", "--state-file", "state"],
+    "serve-ring": [*_SERVE, "data.py:make_loader", "--ring"],
+    "run-nothing": ["run"],
+    "run-no-count": ["run", "--", "true"],
+    "run-none": ["run", "-n", "0", "--", "true"],
+    "run-no-command": ["run", "-n", "2"],
+    "run-no-dashes": ["run", "-n", "2", "python", "train.py"],
+    "run-serve-no-name": ["run", "-n", "2", "--serve", "data.py:make_loader", "--", "true"],
+    "run-name-unknown": ["run", "-n", "2", "--", "echo", "{name}"],
+    "run-bad-name": ["run", "-n", "2", "--name", "a/b", "--", "true"],
+    "run-no-program": ["run", "-n", "2", "--", "no-such-program"],
+    "run-not-executable": ["run", "-n", "2", "--", "./train.py"],
+    "run-output-is-a-file": ["run", "-n", "2", "--output", "train.py", "--", "true"],
+    "run-grace": ["run", "-n", "2", "--grace-secs", "soon", "--", "true"],
+    "ls-more": ["ls", "images"],
+    "top-unknown": ["top", "images", "--once"],
+    "top-no-interval": ["top", "--interval-secs", "0"],
+    "stop-nothing": ["stop"],
+    "stop-both": ["stop", "images", "--all"],
+    "stop-unknown": ["stop", "images"],
+    "stop-two-unknown": ["stop", "images", "labels"],
+    "stop-bad-name": ["stop", "a/b"],
+    "stop-no-time": ["stop", "images", "--timeout-secs", "0"],
+    "doctor-more": ["doctor", "images"],
+    "bench-nothing": ["bench"],
+    "bench-no-jobs": ["bench", "data.py:make_loader", "--jobs", "0"],
+    "bench-no-batch": ["bench", "data.py:make_loader", "--batch-size", "0"],
+    "bench-price": ["bench", "data.py:make_loader", "--price-per-hour", "cheap"],
+    "dashboard-port": ["dashboard", "--port", "80800"],
+    "dashboard-more": ["dashboard", "images"],
+    "metrics-port": ["metrics", "--port", "metrics"],
+    "metrics-no-interval": ["metrics", "--interval-secs", "0"],
+    "completions-nothing": ["completions"],
+    "completions-unknown": ["completions", "cshell"],
+}
+
+PYTHON = {
+    "loader-no-colon": [*_SERVE, "served.py"],
+    "loader-no-function": [*_SERVE, "served.py:"],
+    "loader-no-file": [*_SERVE, "serve.py:numbered"],
+    "loader-no-folder": [*_SERVE, "src/served.py:numbered"],
+    "loader-a-folder": [*_SERVE, "package.py:numbered"],
+    "loader-not-python": [*_SERVE, "./served.txt:numbered"],
+    "loader-no-module": [*_SERVE, "no.such.module:numbered"],
+    "loader-not-a-module": [*_SERVE, "some file:numbered"],
+    "loader-misspelt": [*_SERVE, "served.py:numberd"],
+    "loader-not-there": [*_SERVE, "broken/empty.py:make_loader"],
+    "loader-not-a-function": [*_SERVE, "served.py:NOT_A_LOADER"],
+    "loader-hides-a-module": [*_SERVE, "broken/json.py:make_loader"],
+    "loader-import-fails": [*_SERVE, "broken/imports.py:make_loader"],
+    "loader-syntax": [*_SERVE, "broken/syntax.py:make_loader"],
+    "loader-exits": [*_SERVE, "broken/exits.py:make_loader"],
+    "loader-relative": [*_SERVE, "broken/relative.py:make_loader"],
+    "loader-raises": [*_SERVE, "served.py:raises"],
+    "loader-returns-none": [*_SERVE, "served.py:gives_nothing"],
+    "loader-returns-a-number": [*_SERVE, "served.py:gives_a_number"],
+    "loader-fails": [*_SERVE, "served.py:failing"],
+    "arg-no-value": [*_SERVE, "served.py:numbered", "--arg", "samples"],
+    "arg-no-key": [*_SERVE, "served.py:numbered", "--arg", "=4"],
+    "arg-twice": [*_SERVE, "served.py:numbered", "--arg", "samples=1", "--arg", "samples=2"],
+    "arg-unknown": [*_SERVE, "served.py:numbered", "--arg", "sample=4"],
+    "arg-missing": [*_SERVE, "served.py:needs"],
+    "arg-text-for-bool": [*_SERVE, "served.py:numbered", "--arg", "shout=false"],
+    "arg-of-a-loader": [*_SERVE, "served.py:READY", "--arg", "samples=4"],
+    "serve-bad-name": ["serve", "served.py:numbered", "--name", "a/b"],
+    "serve-bad-ring": [*_SERVE, "served.py:numbered", "--ring", "5x"],
+    "serve-bad-history": [*_SERVE, "served.py:numbered", "--history", "1.5"],
+    "serve-no-history-dir": [*_SERVE, "served.py:numbered", "--history-dir", "nowhere"],
+    "serve-no-state": [*_SERVE, "served.py:numbered", "--state-file", "state"],
+    "serve-allow": [*_SERVE, "served.py:numbered", "--allow", "no-such-user"],
+    "bench-no-file": ["bench", "serve.py:numbered"],
+    "bench-raises": ["bench", "served.py:raises"],
+}
+# Of cases that need more than a command.
+OTHERS = [
+    *("stop-misspelt", "stop-silent", "serve-name-taken", "serve-folder-open"),
+    *("serve-path-too-long", "binary-no-python", "binary-no-package"),
+]
+
+BROKEN = {
+    "empty.py": "import os\n",
+    "json.py": "def make_loader(): return []\n",
+    "imports.py": "import os\nimport no_such_package\n\ndef make_loader(): return []\n",
+    "syntax.py": "def make_loader(:\n    return []\n",
+    "exits.py": "import sys\n\nsys.exit('usage: exits.py DATA')\n",
+    "relative.py": "from . import other\n\ndef make_loader(): return []\n",
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with files of all kinds, the loaders of ``served.py`` among them."""
+    for name in ("served.py", "loaders.py"):
+        (tmp_path / name).symlink_to(TESTS / name)
+    for name in ("package.py", "broken"):
+        (tmp_path / name).mkdir()
+    for name, text in BROKEN.items():
+        (tmp_path / "broken" / name).write_text(text)
+    (tmp_path / "served.txt").write_text("")
+    (tmp_path / "train.py").write_text("print('training')\n")
+    return tmp_path
+
+
+def check(name: str, args: list[str], project: Path, *, door: list[str], **env: str) -> str:
+    """Run it wrongly, and compare; gives what it said."""
+    result = run(*args, door=door, cwd=project, **env)
+    folder = env.get("FEEDLINE_DIR", os.environ["FEEDLINE_DIR"])
+    paths = {str(project): "/project", folder: "/feeds", str(TESTS): "/tests"}
+    shown = " ".join(args).replace(str(project), "/project")
+    text = f"$ feedline {shown}\nexit code {result.returncode}\n\n{result.stderr}"
+    check_snapshot(name, settled(text, paths))
+    assert result.stdout == ""
+    assert result.returncode in (1, 2)
+    return result.stderr
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_what_is_typed_wrongly(name: str, project: Path) -> None:
+    check(name, PLAIN[name], project, door=binary())
+
+
+@pytest.mark.parametrize("name", PYTHON)
+def test_loaders_that_cannot_be_served(name: str, project: Path) -> None:
+    check(name, PYTHON[name], project, door=WHEEL)
+
+
+def test_both_doors_say_the_same(project: Path) -> None:
+    for name in ("no-such-command", "stop-unknown"):
+        check(name, PLAIN[name], project, door=WHEEL)
+
+
+def test_the_nearest_name_is_offered(start: Start, project: Path) -> None:
+    start(roles.serve, name="imagenet", loader="served:numbered").expect("ready")
+    check("stop-misspelt", ["stop", "imagnet"], project, door=binary())
+
+
+def test_a_server_that_is_silent(start: Start, project: Path) -> None:
+    server = start(roles.serve, loader="served:numbered")
+    server.expect("ready")
+    server.signal(signal.SIGSTOP)
+    try:
+        check("stop-silent", ["stop", "train", "--timeout-secs", "0.3"], project, door=binary())
+    finally:
+        server.signal(signal.SIGCONT)
+
+
+def test_a_name_that_is_taken(start: Start, project: Path) -> None:
+    start(roles.serve, name="images", loader="served:numbered").expect("ready")
+    check("serve-name-taken", [*_SERVE, "served.py:numbered"], project, door=WHEEL)
+
+
+def test_a_folder_that_others_may_write_to(project: Path) -> None:
+    place = project / "open"
+    place.mkdir()
+    place.chmod(0o777)
+    args = [*_SERVE, "served.py:numbered"]
+    check("serve-folder-open", args, project, door=WHEEL, FEEDLINE_DIR=str(place))
+
+
+def test_a_folder_whose_path_is_too_long(project: Path) -> None:
+    place = str(project / ("x" * 100))
+    args = [*_SERVE, "served.py:numbered"]
+    check("serve-path-too-long", args, project, door=WHEEL, FEEDLINE_DIR=place)
+
+
+def test_a_binary_without_python(project: Path) -> None:
+    args = [*_SERVE, "served.py:numbered"]
+    nowhere = "/no/such/python"
+    check("binary-no-python", args, project, door=binary(), FEEDLINE_PYTHON=nowhere)
+    check("binary-no-package", args, project, door=binary(), FEEDLINE_PYTHON="/bin/false")
+
+
+def test_every_error_says_what_to_do_next() -> None:
+    for name in [*PLAIN, *PYTHON, *OTHERS]:
+        _, _, said = (FOLDER / f"{name}.txt").read_text().partition("\n\n")
+        if name == "nothing":
+            assert "Examples:" in said
+            continue
+        _, error, text = said.partition("error: ")
+        assert error, name
+        _, *rest = text.splitlines()
+        way_out = [line for line in rest if line.startswith(("  ", "Usage: ", "For more inform"))]
+        assert way_out, f"{name} says no way out:\n{said}"
+        assert "not there yet" not in said, name
+
+
+def test_no_snapshot_is_left_over() -> None:
+    named = {*PLAIN, *PYTHON, *OTHERS}
+    left = {path.stem for path in FOLDER.glob("*.txt")} - named
+    assert not left, f"nothing makes these any more: {sorted(left)}"

@@ -1,0 +1,179 @@
+"""``feedline run``: jobs that start together and end together, whatever happens to them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from commands import WHEEL, Begin, Command, begin, binary, run
+from processes import TESTS, eventually, processes_with
+
+__all__ = ["begin"]
+
+# Ends with a code of its own when it is told to.
+OBEDIENT = "trap 'echo told; exit 7' TERM INT; echo ready; while true; do sleep 0.02; done"
+STUBBORN = "trap '' TERM INT; echo ready; while true; do sleep 0.02; done"
+
+
+def jobs(count: int, script: str, *options: str) -> list[str]:
+    return ["run", "-n", str(count), *options, "--", "sh", "-c", script]
+
+
+@pytest.mark.parametrize("door", [binary, lambda: WHEEL], ids=["binary", "wheel"])
+def test_each_job_has_its_number_and_its_prefix(door: object) -> None:
+    assert callable(door)
+    script = 'echo "$FEEDLINE_JOB/$FEEDLINE_JOBS {i}/{n} $PYTHONUNBUFFERED {{i}}"; echo e{i} >&2'
+    result = run(*jobs(3, script), door=door())
+    assert result.returncode == 0
+    printed = sorted(result.stdout.splitlines())
+    assert printed == [f"[{i}] {i}/3 {i}/3 1 {{i}}" for i in range(3)]
+    said = result.stderr.splitlines()
+    assert sorted(said[:3]) == ["[0] e0", "[1] e1", "[2] e2"]
+    assert said[3].split() == ["JOB", "EXIT", "TIME"]
+    assert [row.split()[:2] for row in said[4:]] == [["0", "0"], ["1", "0"], ["2", "0"]]
+
+
+def test_the_name_is_there_for_all() -> None:
+    result = run(*jobs(1, "echo {name} $FEEDLINE_NAME", "--name", "images"), door=binary())
+    assert result.stdout == "[0] images images\n"
+
+
+def test_bytes_that_are_no_text_pass() -> None:
+    script = r"printf 'a\377b\n'; printf '\r1 %%\r2 %%\r3 %%\n'; printf 'no end'"
+    command = [*binary(), *jobs(1, script)]
+    result = subprocess.run(command, capture_output=True, check=True, timeout=30)
+    assert result.stdout == b"[0] a\xffb\n[0] 1 %\n[0] 3 %\n[0] no end\n"
+
+
+def test_output_goes_to_files(tmp_path: Path) -> None:
+    logs = tmp_path / "deep" / "logs"
+    result = run(*jobs(2, "echo out {i}; echo err {i} >&2", "--output", str(logs)), door=binary())
+    assert (result.returncode, result.stdout) == (0, "")
+    for i in range(2):
+        assert (logs / f"job-{i}.log").read_text() == f"out {i}\nerr {i}\n"
+
+
+def test_when_one_fails_the_others_are_ended(begin: Begin) -> None:
+    script = f"if [ {{i}} = 0 ]; then sleep 0.3; exit 3; fi; {OBEDIENT}"
+    running = begin(*jobs(3, script), door=binary())
+    assert running.exit_code() == 3
+    assert "job 0 failed (exit code 3): ending the others" in running.said
+    assert running.printed.count("told") == 2
+
+
+def test_or_they_go_on(begin: Begin) -> None:
+    running = begin(*jobs(3, "sleep 0.{i}; exit {i}", "--keep-going"), door=binary())
+    assert running.exit_code() == 2
+    assert "ending" not in running.said
+
+
+def test_one_that_does_not_end_is_killed(begin: Begin) -> None:
+    marked = "while [ ! -e $FEEDLINE_DIR/on ]; do sleep 0.02; done; rm $FEEDLINE_DIR/on; exit 3"
+    script = f"if [ {{i}} = 0 ]; then {marked}; fi; {STUBBORN}"
+    running = begin(*jobs(2, script, "--grace-secs", "0.2"), door=binary())
+    running.until("ready")
+    Path(os.environ["FEEDLINE_DIR"], "on").touch()
+    assert running.exit_code() == 3
+    assert "job 1 did not end in 0.2 s: killed" in running.said
+    assert "SIGKILL" in running.said
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 7), (signal.SIGHUP, 129)]
+)
+@pytest.mark.parametrize("door", [binary, lambda: WHEEL], ids=["binary", "wheel"])
+def test_signals_reach_all_jobs(begin: Begin, number: int, code: int, door: object) -> None:
+    assert callable(door)
+    running = begin(*jobs(2, OBEDIENT), door=door())
+    eventually(lambda: running.printed.count("ready") == 2)
+    running.signal(number)
+    assert running.exit_code() == code
+    assert running.printed.count("told") == (0 if number == signal.SIGHUP else 2)
+
+
+def test_a_users_signal_is_only_handed_on(begin: Begin) -> None:
+    script = "trap 'echo usr; exit 0' USR1; echo ready; while true; do sleep 0.02; done"
+    running = begin(*jobs(2, script), door=binary())
+    eventually(lambda: running.printed.count("ready") == 2)
+    running.signal(signal.SIGUSR1)
+    assert running.exit_code() == 0
+    assert running.printed.count("usr") == 2
+
+
+def test_a_second_interrupt_kills(begin: Begin) -> None:
+    running = begin(*jobs(2, STUBBORN), door=binary())
+    eventually(lambda: running.printed.count("ready") == 2)
+    running.signal(signal.SIGINT)
+    # Two of the same kind are one while the first is not taken.
+    eventually(lambda: _pending(running) == 0)
+    running.signal(signal.SIGINT)
+    assert running.exit_code() == 130
+    assert running.said.count("SIGKILL") == 2
+
+
+def test_a_signal_counts_as_in_a_shell() -> None:
+    result = run(*jobs(1, "kill -SEGV $$"), door=binary())
+    assert result.returncode == 128 + signal.SIGSEGV
+    assert "SIGSEGV" in result.stderr
+
+
+@pytest.mark.parametrize("trap", ["", "trap '' TERM;"])
+def test_what_a_job_leaves_running_ends_with_it(folder: Path, trap: str) -> None:
+    result = run(*jobs(1, f"({trap} sleep 1000) & echo started"), door=binary())
+    assert result.returncode == 0
+    assert result.stdout == "[0] started\n"
+    eventually(lambda: not processes_with(str(folder)))
+
+
+def test_jobs_do_not_outlive_it(begin: Begin, folder: Path) -> None:
+    running = begin(*jobs(2, "echo ready; exec sleep 1000"), door=binary())
+    eventually(lambda: running.printed.count("ready") == 2)
+    running.signal(signal.SIGKILL)
+    eventually(lambda: not processes_with(str(folder)))
+
+
+def test_nobody_reads_its_output_any_more() -> None:
+    command = [*binary(), *jobs(2, "yes")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        running.stdout.read(10)
+        running.stdout.close()
+        assert running.wait(30) == 128 + signal.SIGPIPE
+
+
+def test_a_feed_is_served_beside_them(begin: Begin) -> None:
+    code = (
+        "import feedline, sys; feed = feedline.attach(sys.argv[1], batch_size=10);"
+        "print(sum(len(batch[1]) for batch in feed))"
+    )
+    running = begin(
+        *("run", "-n", "2", "--name", "train", "--serve", f"{TESTS}/served.py:numbered"),
+        *("--", sys.executable, "-c", code, "{name}"),
+        door=binary(),
+        FEEDLINE_PYTHON=sys.executable,
+    )
+    assert running.exit_code() == 0, running.said
+    assert sorted(running.out) == ["[0] 40\n", "[1] 40\n"]
+    assert '[feed] serving "train"' in running.said
+    assert '[feed] feed "train" ended' in running.said
+
+
+def test_a_feed_that_does_not_start_starts_no_job(begin: Begin) -> None:
+    running = begin(
+        *("run", "-n", "2", "--name", "train", "--serve", f"{TESTS}/served.py:raises"),
+        *("--", "echo", "started"),
+    )
+    assert running.exit_code() == 1
+    assert running.printed == ""
+    assert "no job was started" in running.said
+
+
+def _pending(running: Command) -> int:
+    status = Path(f"/proc/{running.pid}/status").read_text()
+    pending = [row.split()[1] for row in status.splitlines() if row.startswith(("SigP", "ShdP"))]
+    return sum(int(bits, 16) for bits in pending)

@@ -1,0 +1,231 @@
+"""``feedline serve``: what it shows, and how it ends, by each of the ways that there are."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import pty
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import feedline
+import roles
+from child import say
+from commands import WHEEL, Begin, begin, binary, end, environment, heed_interrupts, run
+from conftest import Start
+from loaders import Numbered
+from processes import TESTS, eventually, processes_with
+
+__all__ = ["begin"]
+
+FILE = f"{TESTS}/served.py"
+
+
+def read_on(batch_size: int = 10) -> None:
+    """Read epoch after epoch until something is raised; report the first batch."""
+    feed = feedline.attach("train", batch_size=batch_size)
+    batches = itertools.chain.from_iterable(itertools.repeat(feed))
+    next(batches)
+    say("reading")
+    for _ in batches:
+        pass
+
+
+def test_all_epochs_are_told_and_the_end_is_good(begin: Begin, start: Start) -> None:
+    serving = begin("serve", f"{FILE}:numbered", "--name", "train", "--epochs", "2")
+    serving.until("attach with: feedline.attach")
+    consumer = start(roles.consume, epochs=2, batch_size=10)
+    assert serving.exit_code() == 0
+    assert consumer.exit_code() == 0
+    for part in (f"pid {consumer.pid} joined", "done: 80 samples", "is done: 2 epochs, 80 samples"):
+        assert part in serving.said
+    assert serving.printed == ""
+    assert "\x1b" not in serving.said
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "why"),
+    [
+        (signal.SIGINT, 130, "it was interrupted (Ctrl-C)"),
+        (signal.SIGTERM, 0, "it was told to stop (SIGTERM)"),
+        (signal.SIGHUP, 0, "it was told to stop (SIGHUP)"),
+    ],
+)
+def test_a_signal_ends_it_and_consumers_learn_why(
+    begin: Begin, start: Start, number: int, code: int, why: str
+) -> None:
+    serving = begin("serve", f"{FILE}:numbered", "--name", "train")
+    serving.until("serving")
+    consumer = start(read_on)
+    consumer.expect("reading")
+    serving.signal(number)
+    assert serving.exit_code() == code
+    assert serving.said.count(why) == 1
+    assert "Traceback" not in serving.said
+    consumer.expect_error(feedline.ServerLostError, why)
+
+
+@pytest.mark.parametrize(("is_deaf", "killed"), [(False, False), (True, True)])
+def test_a_loader_that_hangs_does_not_keep_it(begin: Begin, is_deaf: bool, killed: bool) -> None:
+    serving = begin("serve", f"{FILE}:hanging", "--arg", f"is_deaf={is_deaf}", "--name", "train")
+    eventually(_has_begun)
+    serving.signal(signal.SIGINT)
+    assert serving.exit_code() == 130
+    assert ("killed" in serving.said) == killed
+
+
+def test_a_second_interrupt_kills_at_once(begin: Begin) -> None:
+    serving = begin("serve", f"{FILE}:hanging", "--arg", "is_deaf=True", "--name", "train")
+    eventually(_has_begun)
+    serving.signal(signal.SIGINT)
+    serving.until("interrupted")
+    # Two presses of a key are further apart than two reports of one press.
+    time.sleep(0.3)
+    serving.signal(signal.SIGINT)
+    assert serving.exit_code() == 130
+    assert "asked for twice: killed" in serving.said
+
+
+def test_stop_says_who(begin: Begin) -> None:
+    serving = begin("serve", f"{FILE}:numbered", "--name", "train")
+    serving.until("serving")
+    stopped = run("stop", "train")
+    assert (stopped.returncode, stopped.stdout) == (0, "")
+    assert stopped.stderr == f"stopped train (pid {serving.pid})\n"
+    assert serving.exit_code() == 0
+    assert "told its server to stop" in serving.said
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_workers_find_the_file_and_do_not_survive(
+    begin: Begin, start: Start, folder: Path, context: str
+) -> None:
+    serving = begin("serve", f"{FILE}:workers", "--arg", f"context={context}", "--name", "train")
+    serving.until("serving")
+    consumer = start(read_on, batch_size=8)
+    consumer.expect("reading")
+    serving.signal(signal.SIGINT)
+    assert serving.exit_code() == 130, serving.said
+    consumer.expect_error(feedline.ServerLostError)
+    consumer.exit_code()
+    eventually(lambda: not processes_with(str(folder)))
+
+
+def test_what_the_loader_raises_is_shown_without_our_frames(begin: Begin, start: Start) -> None:
+    serving = begin("serve", f"{FILE}:failing", "--name", "train")
+    assert serving.exit_code() == 1
+    assert "its loader raised ValueError: sample 16 is broken" in serving.said
+    assert "in failing" in serving.said
+    assert "feedline/_" not in serving.said
+    assert "try it alone: " in serving.said
+
+
+def test_a_loader_that_is_given_up_on_is_an_error(begin: Begin) -> None:
+    serving = begin(
+        *("serve", f"{FILE}:hanging", "--name", "train"),
+        *("--loader-warn-secs", "0.1", "--loader-timeout-secs", "0.3"),
+    )
+    assert serving.exit_code() == 1
+    assert "error: " in serving.said
+
+
+def test_a_time_of_nothing_is_not_the_default(begin: Begin, start: Start) -> None:
+    serving = begin("serve", f"{FILE}:numbered", "--name", "train", "--linger-secs", "0")
+    serving.until("serving")
+    assert start(roles.consume, batch_size=10).exit_code() == 0
+    assert serving.exit_code() == 0
+    assert "nobody was attached for 0 s" in serving.said
+
+
+def test_options_reach_the_server(begin: Begin) -> None:
+    serving = begin(
+        *("serve", f"{FILE}:numbered", "--name", "train", "--ring", "20", "--history", "1.0"),
+        *("--lag", "history", "--wait-for", "3", "--epochs", "7", "--replay"),
+    )
+    serving.until("serving")
+    eventually(_has_begun)
+    stats = _stats()
+    assert (stats["lag"], stats["wait_for"], stats["epochs"]) == ("history", 3, 7)
+    assert stats["replay"]
+
+
+def test_a_module_is_found_from_the_folder_one_is_in(begin: Begin) -> None:
+    serving = begin("serve", "served:generated", "--name", "train", cwd=TESTS)
+    serving.until("serving")
+    serving.signal(signal.SIGTERM)
+    assert serving.exit_code() == 0
+
+
+def test_a_loader_may_be_named_itself(begin: Begin, start: Start) -> None:
+    serving = begin("serve", f"{FILE}:READY", "--name", "train", "--epochs", "1")
+    serving.until("serving")
+    start(roles.consume, batch_size=10).expect("attached")
+    assert serving.exit_code() == 0
+
+
+def test_workers_take_signals_as_in_any_program(begin: Begin) -> None:
+    """A worker that is told to end must not run handlers that are its parent's."""
+    serving = begin("serve", f"{FILE}:forking", "--name", "train")
+    serving.until("serving")
+    with feedline.attach("train", format="numpy") as feed:
+        [signals] = next(iter(feed))
+    assert signals.tolist() == [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
+    serving.signal(signal.SIGTERM)
+    assert serving.exit_code() == 0
+
+
+def test_on_a_terminal_there_is_a_bar(start: Start) -> None:
+    ours, theirs = pty.openpty()
+    serving = subprocess.Popen(
+        [*WHEEL, "serve", f"{FILE}:numbered", "--name", "train"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        env=environment(TERM="xterm", COLUMNS="100"),
+        preexec_fn=heed_interrupts,
+    )
+    os.close(theirs)
+    try:
+        start(read_on).expect("reading")
+        shown = b""
+        while b"samples/s" not in shown or b"1 consumer" not in shown:
+            shown += os.read(ours, 4096)
+        text = shown.decode()
+        assert "epoch " in text
+        assert "%  " in text
+    finally:
+        # Nobody reads the terminal any more.
+        os.close(ours)
+        end(serving)
+
+
+def test_one_that_serves_from_python_says_so_and_why_it_ended(start: Start) -> None:
+    server = start(serve_and_log)
+    consumer = start(read_on)
+    consumer.expect("reading")
+    server.signal(signal.SIGINT)
+    server.expect_error(KeyboardInterrupt)
+    assert 'serving feed "train"' in server.stderr
+    consumer.expect_error(feedline.ServerLostError, "it was interrupted (Ctrl-C)")
+
+
+def serve_and_log() -> None:
+    heed_interrupts()
+    logging.basicConfig(level=logging.INFO)
+    feedline.serve(Numbered(40, 10), "train")
+
+
+def _stats() -> dict[str, Any]:
+    listed = json.loads(run("ls", "--json", door=binary()).stdout)
+    return listed[0]["stats"] or {} if listed else {}
+
+
+def _has_begun() -> bool:
+    return bool(_stats().get("samples"))
