@@ -121,9 +121,11 @@ export class Card {
   }
 
   #showEpoch() {
-    const { epoch, epochs, epoch_samples: done, samples_per_epoch: all, epoch_left_secs: left } = this.feed.view;
+    const { epochs, epoch_samples: done, samples_per_epoch: all, epoch_left_secs: left } = this.feed.view;
+    // When all are written, the server counts on.
+    const epoch = Math.min(this.feed.view.epoch, (epochs || Infinity) - 1);
     const share = all ? Math.min(done / all, 1) : 0;
-    write(this.#parts.epoch, `Epoch ${epoch}${epochs ? ` · ${Math.min(epoch + 1, epochs)} of ${epochs}` : ''}`);
+    write(this.#parts.epoch, `Epoch ${epoch}${epochs ? ` · ${epoch + 1} of ${epochs}` : ''}`);
     set(this.#parts.progress, 'data-known', all ? 'yes' : 'no');
     set(this.#parts.progress, 'aria-valuenow', all ? Math.round(share * 100) : null);
     this.#parts.done.style.width = `${share * 100}%`;
@@ -205,8 +207,8 @@ export class Card {
 
 function metaText(view) {
   const policy = view.replay ? 'replay' : `lag=${view.lag}`;
-  const up = `up ${duration(Math.floor(Math.max(view.uptime_secs, 10)))}`;
-  return [`pid ${view.pid}`, up, policy, shortCommand(view.server.command)].join(' · ');
+  const up = view.uptime_secs < 10 ? `${Math.floor(view.uptime_secs)} s` : duration(Math.floor(view.uptime_secs));
+  return [`pid ${view.pid}`, `up ${up}`, policy, shortCommand(view.server.command)].join(' · ');
 }
 
 function makeFact([name, , , shares]) {
