@@ -48,15 +48,30 @@ def test_one_script_started_twice(folder: Path) -> None:
     outputs = [job.communicate(timeout=100)[0] for job in jobs]
     assert [output.splitlines() for output in outputs] == [shapes(2000, 96)] * 2
     eventually(lambda: not processes_with(str(folder)))
+    # What the server had to say, if anything, stays: that one job was slow to leave, say.
+    (folder / "images.log").unlink(missing_ok=True)
 
 
-def test_a_server_and_a_job() -> None:
-    server = subprocess.Popen([sys.executable, "-c", block("# serve.py")], stderr=subprocess.PIPE)
+def test_a_server_and_its_jobs(tmp_path: Path) -> None:
+    (tmp_path / "data.py").write_text(block("# data.py"))
+    (tmp_path / "another.py").write_text(block("# another.py"))
+    feedline = [sys.executable, "-m", "feedline"]
+    serve = [*feedline, "serve", "data.py:make_loader", "--name", "images"]
+    jobs = [*feedline, "run", "-n", "2", "--", sys.executable, "another.py"]
+    for command in (serve, jobs):
+        typed = " ".join(command[2:]).replace(sys.executable, "python").replace("-n 2", "-n 4")
+        assert typed in TEXT
+    server = subprocess.Popen(serve, cwd=tmp_path, stderr=subprocess.PIPE)
     try:
-        assert run(block("# another.py")).splitlines() == shapes(2000, 96)
+        done = subprocess.run(jobs, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, done.stderr
+        for job in range(2):
+            lines = [line for line in done.stdout.splitlines() if line.startswith(f"[{job}] ")]
+            assert [line[4:] for line in lines] == shapes(2000, 96)
     finally:
         server.send_signal(signal.SIGINT)
         server.communicate(timeout=30)
+    assert server.returncode == 130
 
 
 def test_a_place_is_kept() -> None:
