@@ -1,7 +1,7 @@
 //! How things stand: the one set of numbers behind `stats()`, the command line, the dashboard and the metrics.
 //!
-//! Whatever ends in `_secs`, and every count of batches, samples or bytes "in all", only grows while the server lives: rates are
-//! differences of two looks.
+//! Times and counts "in all", a consumer's too, only grow while the server lives: rates are differences of two looks. The rest is
+//! how things are at this moment.
 
 use std::collections::BTreeMap;
 
