@@ -56,7 +56,8 @@ pub(crate) fn some(number: usize, what: &str) -> String {
 }
 
 fn sane(number: f64) -> f64 {
-    if number.is_finite() { number.max(0.0) } else { 0.0 }
+    // The sum has no sign where it is nothing: a share of -0.0 would be written with one.
+    if number.is_finite() { number.max(0.0) + 0.0 } else { 0.0 }
 }
 
 #[cfg(test)]
@@ -65,7 +66,10 @@ mod tests {
 
     #[test]
     fn numbers_keep_their_size() {
-        assert_eq!([0.004, 0.615, 7.0, -1.0, f64::NAN].map(percent), ["0 %", "62 %", "100 %", "0 %", "0 %"]);
+        assert_eq!(
+            [0.004, 0.615, 7.0, -1.0, -0.0, f64::NAN].map(percent),
+            ["0 %", "62 %", "100 %", "0 %", "0 %", "0 %"]
+        );
         assert_eq!(
             [0.0, 999.0, 1e3, 1.5e9, 4.12e8, 9.96e6].map(bytes),
             ["0 B", "999 B", "1.0 kB", "1.5 GB", "412 MB", "10 MB"]
