@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -62,8 +63,10 @@ PLAIN = {
     "bench-no-batch": ["bench", "data.py:make_loader", "--batch-size", "0"],
     "bench-price": ["bench", "data.py:make_loader", "--price-per-hour", "cheap"],
     "dashboard-port": ["dashboard", "--port", "80800"],
+    "dashboard-host": ["dashboard", "--host", "192.0.2.1"],
     "dashboard-more": ["dashboard", "images"],
     "metrics-port": ["metrics", "--port", "metrics"],
+    "metrics-file": ["metrics", "--file", "nowhere/feeds.jsonl"],
     "metrics-no-interval": ["metrics", "--interval-secs", "0"],
     "completions-nothing": ["completions"],
     "completions-unknown": ["completions", "cshell"],
@@ -103,6 +106,7 @@ PYTHON = {
     "serve-no-history-dir": [*_SERVE, "served.py:numbered", "--history-dir", "nowhere"],
     "serve-no-state": [*_SERVE, "served.py:numbered", "--state-file", "state"],
     "serve-allow": [*_SERVE, "served.py:numbered", "--allow", "no-such-user"],
+    "serve-metrics-file": [*_SERVE, "served.py:numbered", "--metrics-file", "nowhere/feed.jsonl"],
     "bench-no-file": ["bench", "serve.py:numbered"],
     "bench-raises": ["bench", "served.py:raises"],
 }
@@ -110,6 +114,7 @@ PYTHON = {
 OTHERS = [
     *("stop-misspelt", "stop-silent", "serve-name-taken", "serve-folder-open"),
     *("serve-path-too-long", "binary-no-python", "binary-no-package"),
+    *("metrics-port-taken", "serve-port-taken"),
 ]
 
 BROKEN = {
@@ -196,6 +201,14 @@ def test_a_folder_whose_path_is_too_long(project: Path) -> None:
     place = str(project / ("x" * 100))
     args = [*_SERVE, "served.py:numbered"]
     check("serve-path-too-long", args, project, door=WHEEL, FEEDLINE_DIR=place)
+
+
+def test_a_port_that_is_taken(project: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        check("metrics-port-taken", ["metrics", "--port", port], project, door=binary())
+        args = [*_SERVE, "served.py:numbered", "--metrics-port", port]
+        check("serve-port-taken", args, project, door=WHEEL)
 
 
 def test_a_binary_without_python(project: Path) -> None:
