@@ -42,6 +42,7 @@ NAMED_OTHERWISE = {
     "consumer_job": "feedline_consumer_info",
     "consumer_pid": "feedline_consumer_info",
     "consumer_uid": "feedline_consumer_info",
+    "consumer_job": "feedline_consumer_info",
     "consumer_skipped": "feedline_consumer_skipped_samples_total",
     "consumer_waited_secs": "feedline_consumer_waited_seconds_total",
     "consumer_batch_size": "feedline_consumer_batch_size_samples",
@@ -71,10 +72,17 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return found
 
 
+def both(server: feedline.Server) -> tuple[dict[str, Any], str]:
+    """What the server says of one moment, itself and to Prometheus."""
+    while True:
+        stats = server.stats()
+        text = scrape(stats["metrics_port"])
+        if server.stats()["samples"] == stats["samples"]:
+            return stats, text
+
+
 def test_prometheus_reads_what_stats_tells(fed: feedline.Server) -> None:
-    eventually(lambda: fed.stats()["ring_fill"] > 0.7 and not fed.stats()["loader_call_secs"])
-    stats = fed.stats()
-    text = scrape(stats["metrics_port"])
+    stats, text = both(fed)
     families = {family.name: family for family in text_string_to_metric_families(text)}
     told = numbers(text)
     for family in families.values():

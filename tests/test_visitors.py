@@ -62,7 +62,8 @@ def test_the_time_of_the_source_is_accounted_for() -> None:
         for _ in feed:
             pass
         stats = server.stats()
-        assert stats["loading_secs"] >= 10 * 0.02
+        # The last tick of the kernel's clock is still to come.
+        assert stats["loading_secs"] >= 10 * 0.02 - 0.01
         parts = stats["loading_secs"] + stats["copying_secs"] + stats["wait_secs"]
         assert 0.9 * stats["uptime_secs"] - 0.2 <= parts <= stats["uptime_secs"]
         (consumer,) = stats["consumers"]

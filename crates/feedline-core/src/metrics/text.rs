@@ -153,14 +153,16 @@ fn consumers(page: &mut Page, feeds: &[&ServerStats]) {
     for (feed, one) in all() {
         let (rank, ranks) = one.rank.map_or_else(Default::default, |(rank, of)| (rank.to_string(), of.to_string()));
         let (pid, id, uid) = (one.pid.to_string(), one.id.to_string(), one.uid.to_string());
-        let job = one.job.to_string();
+        let (job, because) = (one.job.to_string(), one.copies_because.as_deref().unwrap_or_default());
         let labels = [
             ("feed", feed),
             ("pid", &pid),
             ("consumer", &id),
             ("uid", &uid),
             ("mode", &one.mode),
-            ("job", &job),
+            ("copies_because", because),
+            // Not "job": Prometheus names what it scrapes by that.
+            ("job_number", &job),
             ("rank", &rank),
             ("ranks", &ranks),
         ];
