@@ -8,7 +8,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from . import face, history, jpeg, machine, memory, trial
+from . import face, history, jpeg, machine, memory, trial, watched
 from .settings import Settings
 from .targets import Results, judge
 from .trial import Trial
@@ -45,6 +45,8 @@ def render(results: Results) -> str:
         parts.append(f"a late joiner that reads every byte of an epoch\n{_history(results)}")
     if results.face:
         parts.append(f"a plain for loop over tiny batches (8 int64)\n{_face(results)}")
+    if results.watched:
+        parts.append(f"fan-out to 4 consumers that somebody watches\n{_watched(results)}")
     if results.jpeg:
         parts.append(f"JPEG DataLoader, 2 workers\n{_jpeg(results)}")
     parts.append(_judgement(results))
@@ -158,6 +160,27 @@ def _history(results: Results) -> str:
     return table(["", "GB/s", "of the ring's"], rows)
 
 
+def _watched(results: Results) -> str:
+    rows, failures = [], []
+    for name in dict.fromkeys(t.contestant for t in results.watched):
+        good = watched.trials_by(results.watched, name)
+        errors = [t.error for t in results.watched if t.contestant == name and t.error]
+        failures += [f"{name}: failed {len(errors)} times: {errors[-1]}"] if errors else []
+        rates = [t.batches_per_sec for t in good.values()]
+        rows.append(
+            [
+                f"by {name}",
+                _number(trial.median(good), ",.1f"),
+                f"{min(rates):,.0f}–{max(rates):,.0f}" if rates else "failed",
+                _number(watched.share(results.watched, name), ".1%"),
+                *_cpu(good),
+            ]
+        )
+    head = ["watched", "batches/s each", "from–to", "of unwatched"]
+    head += ["CPU s/GB: producer", "each consumer"]
+    return "\n".join([table(head, rows), *failures])
+
+
 def _jpeg(results: Results) -> str:
     rows = []
     for setting in dict.fromkeys(j.setting for j in results.jpeg):
@@ -199,7 +222,7 @@ def write(results: Results, settings: Settings, out: Path | None) -> Path:
         "targets": [target.as_json() for target in judge(results)],
         "notes": results.notes,
     }
-    for name in ("fanout", "tiny", "memory", "history", "face", "jpeg"):
+    for name in ("fanout", "tiny", "memory", "history", "face", "watched", "jpeg"):
         document[name] = [one.as_json() for one in getattr(results, name)]
     if out is None:
         stem = f"{now:%Y-%m-%d}-{machine.short_name(described)}" + ("-quick" * settings.quick)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-WORKLOADS = ("fanout", "tiny", "memory", "history", "face", "jpeg")
+WORKLOADS = ("fanout", "tiny", "memory", "history", "face", "watched", "jpeg")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import face, history, jpeg, memory, trial
+from . import face, history, jpeg, memory, trial, watched
 from .face import Loop
 from .history import Reading
 from .jpeg import Jobs
@@ -23,8 +23,13 @@ class Results:
     memory: list[Memory] = field(default_factory=list)
     history: list[Reading] = field(default_factory=list)
     face: list[Loop] = field(default_factory=list)
+    watched: list[Trial] = field(default_factory=list)
     jpeg: list[Jobs] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def measured(self) -> list[Trial]:
+        """Give the trials that were measured from outside, over one window."""
+        return self.fanout + self.tiny + self.watched
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,13 @@ def judge(results: Results) -> list[Target]:
             False,
             lambda value: f"{value:.2f} µs",
             face.beyond_bare(results.face, "feed"),
+        ),
+        Target(
+            "of the unwatched rate, with top, dashboard and Prometheus",
+            0.98,
+            True,
+            _percent,
+            watched.share(results.watched, watched.EVERYBODY),
         ),
         Target(
             "a loader each, four JPEG jobs, the slowest",

@@ -17,11 +17,13 @@ from . import Scene
 _NAME = "bench"
 
 
-def _produce(ledger: Ledger, slot: int, scene: Scene) -> None:
+def _produce(ledger: Ledger, slot: int, scene: Scene, metrics_port: int | None) -> None:
     torch.set_num_threads(1)
     loader = Endless(scene.batches)
     ring = f"{scene.ring_bytes // 1_000_000}MB"
-    with feedline.Server(loader, _NAME, wait_for=scene.consumers, ring=ring) as server:
+    with feedline.Server(
+        loader, _NAME, wait_for=scene.consumers, ring=ring, metrics_port=metrics_port
+    ) as server:
         while not ledger.stopped:
             stats = server.stats()
             if stats["state"] not in ("starting", "running"):
@@ -48,9 +50,10 @@ class Feedline:
     name = "feedline"
     warm_batches = 64
     least_secs = 0.0
+    metrics_port: int | None = None
 
     def cast(self, stage: Stage, scene: Scene) -> None:
         os.environ["FEEDLINE_DIR"] = str(scene.folder)
-        stage.fork("producer", 0, _produce, scene)
+        stage.fork("producer", 0, _produce, scene, self.metrics_port)
         for i in range(scene.consumers):
             stage.fork("consumer", 1 + i, _consume, scene)

@@ -1,0 +1,155 @@
+"""Workload *watched*: fan-out at full speed to four consumers, with and without somebody watching.
+
+``feedline top`` in a terminal, ``feedline dashboard`` with a browser's live stream open, a scrape
+of the server's own ``metrics_port``, and all of them together, each with a look every second.
+Nobody watches twice in each round: what those two differ by is what can't be measured here.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import termios
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+from . import payload, trial
+from .contestants import Scene
+from .contestants.feedline_feed import Feedline
+from .ledger import Ledger
+from .settings import Settings
+from .stage import Stage
+from .trial import Trial
+
+_CONSUMERS = 4
+_LOOK_SECS = 1.0
+_READY_SECS = 60.0
+_COMMAND = [sys.executable, "-m", "feedline"]
+
+NOBODY, AGAIN, EVERYBODY = "nobody", "nobody, again", "all three"
+
+
+def _top(ledger: Ledger, slot: int, port: int) -> None:
+    """Count how often the screen changes."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ["TERM"] = "xterm-256color"
+        os.execv(_COMMAND[0], [*_COMMAND, "top", "--interval-secs", str(_LOOK_SECS)])
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
+    at = ledger.line(slot)
+    try:
+        while not ledger.stopped:
+            if select.select([terminal], [], [], 0.1)[0]:
+                os.read(terminal, 1 << 16)
+                ledger.words[at] += 1
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def _dashboard(ledger: Ledger, slot: int, port: int) -> None:
+    """Count what a browser is sent."""
+    command = [*_COMMAND, "dashboard", "--port", "0", "--interval-secs", str(_LOOK_SECS)]
+    at = ledger.line(slot)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip().rstrip("/")
+            with urllib.request.urlopen(f"{url}/api/live", timeout=_READY_SECS) as live:
+                for line in live:
+                    ledger.words[at] += line.startswith(b"data:")
+                    if ledger.stopped:
+                        break
+        finally:
+            process.kill()
+
+
+def _prometheus(ledger: Ledger, slot: int, port: int) -> None:
+    """Count scrapes."""
+    at = ledger.line(slot)
+    while not ledger.stopped:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{port}/metrics", timeout=_READY_SECS
+        ) as text:
+            if b"feedline_samples_total{" in text.read():
+                ledger.words[at] += 1
+        time.sleep(_LOOK_SECS)
+
+
+_WATCHERS: dict[str, tuple[Callable[[Ledger, int, int], None], ...]] = {
+    NOBODY: (),
+    "top": (_top,),
+    "dashboard": (_dashboard,),
+    "Prometheus": (_prometheus,),
+    EVERYBODY: (_top, _dashboard, _prometheus),
+    AGAIN: (),
+}
+
+
+class Watched(Feedline):
+    """A feed with these watchers, who look on before the clock starts."""
+
+    # Long enough for several looks.
+    least_secs = 4 * _LOOK_SECS
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def cast(self, stage: Stage, scene: Scene) -> None:
+        watchers = _WATCHERS[self.name]
+        self.metrics_port = _free_port() if _prometheus in watchers else None
+        super().cast(stage, scene)
+        if not watchers:
+            return
+        stage.wait_for_counts("consumer", 1, timeout_secs=_READY_SECS)
+        for index, watch in enumerate(watchers):
+            slot = 1 + scene.consumers + index
+            stage.fork("watcher", slot, watch, self.metrics_port or 0)
+        stage.wait_for_counts("watcher", 2, timeout_secs=_READY_SECS)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    return port
+
+
+def run(settings: Settings, folder: Path) -> list[Trial]:
+    """All trials; each round begins with another watcher."""
+    scene = Scene(
+        "images", "take", _CONSUMERS, settings.ring_bytes, payload.prepare("images"), folder
+    )
+    names = list(_WATCHERS)
+    done = []
+    for turn in range(settings.repeats):
+        shift = turn % len(names)
+        for name in names[shift:] + names[:shift]:
+            trial.progress(f"watched, round {turn + 1} of {settings.repeats}: by {name}")
+            done.append(trial.run(Watched(name), scene, secs=settings.secs, round=turn))
+    return done
+
+
+def trials_by(results: list[Trial], watcher: str) -> dict[int, Trial]:
+    return trial.chosen(results, watcher, _CONSUMERS, "take")
+
+
+def share(results: list[Trial], watcher: str) -> float | None:
+    """Of the mean rate that nobody watches in the same round; median of the rounds."""
+    first, again = trials_by(results, NOBODY), trials_by(results, AGAIN)
+    watched = trials_by(results, watcher)
+    rates = {
+        turn: (first[turn].batches_per_sec + again[turn].batches_per_sec) / 2
+        for turn in first.keys() & again.keys()
+    }
+    shares = [watched[r].batches_per_sec / rates[r] for r in watched.keys() & rates.keys()]
+    return statistics.median(shares) if shares else None
