@@ -174,10 +174,11 @@ def _watched(results: Results) -> str:
                 f"{min(rates):,.0f}–{max(rates):,.0f}" if rates else "failed",
                 _number(watched.share(results.watched, name), ".1%"),
                 *_cpu(good),
+                _number(trial.median(good, lambda t: t.watchers_load), ".2%"),
             ]
         )
     head = ["watched", "batches/s each", "from–to", "of unwatched"]
-    head += ["CPU s/GB: producer", "each consumer"]
+    head += ["CPU s/GB: producer", "each consumer", "watchers, of a CPU"]
     return "\n".join([table(head, rows), *failures])
 
 

@@ -31,6 +31,18 @@ class TrialFailed(Exception):
     """A process of the trial ended, or made no progress in time. The text goes into the table."""
 
 
+def cpu_secs(pid: int) -> float:
+    """CPU time of all threads of a process, to the nanosecond; 0 once it is gone.
+
+    The clock of another process is `(~pid << 3) | 2` (what `clock_getcpuclockid` computes);
+    /proc/PID/stat would give it in steps of 10 ms.
+    """
+    try:
+        return time.clock_gettime((~pid << 3) | 2)
+    except OSError:
+        return 0.0
+
+
 @dataclass(frozen=True)
 class Actor:
     """One process of a trial."""
@@ -41,15 +53,7 @@ class Actor:
     ended: Callable[[], bool]
 
     def cpu_secs(self) -> float:
-        """CPU time of all its threads, to the nanosecond; 0 once it is gone.
-
-        The clock of another process is `(~pid << 3) | 2` (what `clock_getcpuclockid` computes);
-        /proc/PID/stat would give it in steps of 10 ms.
-        """
-        try:
-            return time.clock_gettime((~self.pid << 3) | 2)
-        except OSError:
-            return 0.0
+        return cpu_secs(self.pid)
 
     def memory_bytes(self) -> dict[str, int]:
         """Its proportional share of memory (`Pss`) and, beside it, its page tables (`VmPTE`)."""

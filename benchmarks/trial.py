@@ -38,6 +38,8 @@ class Trial:
     consumer_cpu_secs_per_gb: float = 0.0
     batch_bytes: int = 0
     ring_bytes: int = 0
+    watchers_load: float = 0.0
+    """CPUs that those who only look on keep busy."""
     other_load: float = 0.0
     """CPUs that were busy with something else in the meantime."""
     error: str | None = None
@@ -105,6 +107,7 @@ def _reckon(named: Trial, scene: Scene, stage: Stage, window: Window) -> Trial:
     consumers = [actor.slot for actor in stage.playing("consumer")]
     producers = [actor.slot for actor in stage.playing("producer")]
     taken = [window.counts[slot] for slot in consumers]
+    watching = sum(stage.ledger.noted(actor.slot) for actor in stage.playing("watcher")) / 1e6
     size = batch_bytes(scene.batches[0])
     gb_each = statistics.mean(taken) * size / 1e9
     if gb_each == 0:
@@ -123,7 +126,8 @@ def _reckon(named: Trial, scene: Scene, stage: Stage, window: Window) -> Trial:
         / gb_each,
         batch_bytes=size,
         ring_bytes=stage.ledger.noted(producers[0]) if producers else scene.ring_bytes,
-        other_load=window.other_load,
+        watchers_load=watching,
+        other_load=max(0.0, window.other_load - watching),
     )
 
 

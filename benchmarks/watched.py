@@ -28,15 +28,37 @@ from .contestants import Scene
 from .contestants.feedline_feed import Feedline
 from .ledger import Ledger
 from .settings import Settings
-from .stage import Stage
+from .stage import Stage, cpu_secs
 from .trial import Trial
 
 _CONSUMERS = 4
 _LOOK_SECS = 1.0
 _READY_SECS = 60.0
+_FIRST_LOOKS = 2
 _COMMAND = [sys.executable, "-m", "feedline"]
 
 NOBODY, AGAIN, EVERYBODY = "nobody", "nobody, again", "all three"
+
+
+class _Looks:
+    """Counts a watcher's looks, and notes the CPUs that its process keeps busy, in millionths."""
+
+    def __init__(self, ledger: Ledger, slot: int, pid: int | None) -> None:
+        self._ledger, self._slot, self._pid = ledger, slot, pid
+        self._since = (0.0, 0.0)
+
+    def count(self) -> None:
+        at = self._ledger.line(self._slot)
+        self._ledger.words[at] += 1
+        if self._pid is None:
+            return  # the server answers, in its own time
+        now = (time.monotonic(), cpu_secs(self._pid))
+        # Its start is over with the second look.
+        if self._ledger.words[at] <= _FIRST_LOOKS:
+            self._since = now
+        elif now[0] > self._since[0]:
+            cpus = (now[1] - self._since[1]) / (now[0] - self._since[0])
+            self._ledger.note(self._slot, round(1e6 * cpus))
 
 
 def _top(ledger: Ledger, slot: int, port: int) -> None:
@@ -46,12 +68,12 @@ def _top(ledger: Ledger, slot: int, port: int) -> None:
         os.environ["TERM"] = "xterm-256color"
         os.execv(_COMMAND[0], [*_COMMAND, "top", "--interval-secs", str(_LOOK_SECS)])
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
-    at = ledger.line(slot)
+    look = _Looks(ledger, slot, pid)
     try:
         while not ledger.stopped:
             if select.select([terminal], [], [], 0.1)[0]:
                 os.read(terminal, 1 << 16)
-                ledger.words[at] += 1
+                look.count()
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -60,14 +82,17 @@ def _top(ledger: Ledger, slot: int, port: int) -> None:
 def _dashboard(ledger: Ledger, slot: int, port: int) -> None:
     """Count what a browser is sent."""
     command = [*_COMMAND, "dashboard", "--port", "0", "--interval-secs", str(_LOOK_SECS)]
-    at = ledger.line(slot)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
         try:
             assert process.stdout is not None
+            look = _Looks(ledger, slot, process.pid)
             url = process.stdout.readline().strip().rstrip("/")
             with urllib.request.urlopen(f"{url}/api/live", timeout=_READY_SECS) as live:
                 for line in live:
-                    ledger.words[at] += line.startswith(b"data:")
+                    if line.startswith(b"data:"):
+                        look.count()
                     if ledger.stopped:
                         break
         finally:
@@ -76,13 +101,13 @@ def _dashboard(ledger: Ledger, slot: int, port: int) -> None:
 
 def _prometheus(ledger: Ledger, slot: int, port: int) -> None:
     """Count scrapes."""
-    at = ledger.line(slot)
+    look = _Looks(ledger, slot, None)
     while not ledger.stopped:
         with urllib.request.urlopen(
             f"http://127.0.0.1:{port}/metrics", timeout=_READY_SECS
         ) as text:
             if b"feedline_samples_total{" in text.read():
-                ledger.words[at] += 1
+                look.count()
         time.sleep(_LOOK_SECS)
 
 
@@ -115,7 +140,7 @@ class Watched(Feedline):
         for index, watch in enumerate(watchers):
             slot = 1 + scene.consumers + index
             stage.fork("watcher", slot, watch, self.metrics_port or 0)
-        stage.wait_for_counts("watcher", 2, timeout_secs=_READY_SECS)
+        stage.wait_for_counts("watcher", _FIRST_LOOKS, timeout_secs=_READY_SECS)
 
 
 def _free_port() -> int:
