@@ -42,7 +42,6 @@ NAMED_OTHERWISE = {
     "consumer_job": "feedline_consumer_info",
     "consumer_pid": "feedline_consumer_info",
     "consumer_uid": "feedline_consumer_info",
-    "consumer_job": "feedline_consumer_info",
     "consumer_skipped": "feedline_consumer_skipped_samples_total",
     "consumer_waited_secs": "feedline_consumer_waited_seconds_total",
     "consumer_batch_size": "feedline_consumer_batch_size_samples",
