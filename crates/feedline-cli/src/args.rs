@@ -176,7 +176,7 @@ pub enum Lag {
   feedline run -n 4 --output logs -- python train.py --seed {i}
   feedline run -n 4 --serve data.py:make_loader --name images -- python train.py --feed {name} --seed {i}
 
-{i} becomes 0, 1, 2, ...; {n} how many there are; {name} the feed's name. Jobs see the same as FEEDLINE_JOB, FEEDLINE_JOBS and FEEDLINE_NAME.
+{i} becomes 0, 1, 2, ... and {name} the feed's name; an n in braces becomes the number of jobs. Jobs see the same as FEEDLINE_JOB, FEEDLINE_NAME and FEEDLINE_JOBS.
 Other braces stay as they are; {{i}} becomes a literal {i}.
 When one job fails, the others are ended; the exit code is the worst one. Signals are handed on to all jobs, and what a job leaves running ends with it.")]
 pub struct Run {
@@ -241,7 +241,7 @@ pub struct Top {
   feedline stop --all")]
 pub struct Stop {
     /// Which feeds
-    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    #[arg(value_name = "NAME", conflicts_with = "all")]
     pub names: Vec<String>,
     /// All feeds of this user
     #[arg(long)]

@@ -9,6 +9,9 @@ use crate::args::Stop;
 use crate::output::{Failed, Misused, say};
 
 pub(crate) fn run(options: &Stop) -> anyhow::Result<()> {
+    if options.names.is_empty() && !options.all {
+        return Err(which_one().into());
+    }
     let names =
         if options.all { names::feeds().into_iter().map(|feed| feed.name).collect() } else { options.names.clone() };
     if names.is_empty() {
@@ -28,6 +31,18 @@ pub(crate) fn run(options: &Stop) -> anyhow::Result<()> {
         }
     }
     failed.map_or(Ok(()), Err)
+}
+
+/// Nobody said which feed to end.
+fn which_one() -> Misused {
+    let feeds = names::feeds();
+    let running: Vec<&str> = feeds.iter().map(|feed| feed.name.as_str()).collect();
+    let way_out = if running.is_empty() {
+        "no feeds run for this user".to_owned()
+    } else {
+        format!("running now: {}\n  feedline stop {}, or feedline stop --all", running.join(", "), running[0])
+    };
+    Misused(format!("which feed is to be stopped?\n  {way_out}"))
 }
 
 /// Ends a feed: who served it.

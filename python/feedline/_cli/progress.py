@@ -90,8 +90,8 @@ class Progress:
         made = samples - running - before
         rate = made / max(now - began, 0.001)
         self._screen.line(
-            f"{which} done: {counted(made, 'sample')} in {clock(now - began)}, "
-            f"{rate:,.0f} samples/s, {counted(self._consumers, 'consumer')}"
+            f"{which} loaded: {counted(made, 'sample')} in {clock(now - began)}, "
+            f"{rate:,.0f} samples/s"
         )
         self._is_over = is_ended
         self._epoch = (epoch, now, samples - running)

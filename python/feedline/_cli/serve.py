@@ -13,8 +13,10 @@ serving ──epochs done and read──▶ 0          ──Ctrl-C──▶ con
 from __future__ import annotations
 
 import atexit
+import inspect
 import logging
 import os
+import re
 import signal
 import threading
 import time
@@ -74,7 +76,7 @@ def _server(loader: Any, name: str, options: dict[str, Any]) -> Server:
     try:
         return Server(loader, name, **given)
     except FeedValueError as error:
-        raise UsageError(_as_typed(str(error), options)) from None
+        raise UsageError(_as_typed(str(error))) from None
     except FeedlineError as error:
         raise CommandFailedError(str(error)) from None
 
@@ -93,14 +95,15 @@ def _share(text: str) -> str | float:
         return text
 
 
-def _as_typed(text: str, options: dict[str, Any]) -> str:
+def _as_typed(text: str) -> str:
     """Name options as they are on the command line: `--wait-for 0`, not `wait_for=0`."""
     text = text.replace('allow=("alice", 1001, "@lab")', "--allow alice --allow @lab")
-    for key in options:
+    for key in inspect.signature(Server).parameters:
         flag = f"--{key.replace('_', '-')}"
-        text = text.replace(f"{key}=", f"{flag} ")
+        text = re.sub(rf"\b{key}=(?=[\s,.]|$)", flag, text)
+        text = re.sub(rf"\b{key}=", f"{flag} ", text)
         # A word alone may be meant as a word.
-        text = text.replace(key, flag) if "_" in key else text
+        text = re.sub(rf"\b{key}\b", flag, text) if "_" in key else text
     return text
 
 
@@ -218,7 +221,7 @@ class _Serving:
             # The loader hangs, and its thread with it.
             return self._core.gave_up() or f'feed "{name}" failed\n  look at the log above'
         if isinstance(error, FeedlineError) and not isinstance(error, LoaderError):
-            return _as_typed(str(error), self._server._options)
+            return _as_typed(str(error))
         cause = error.__cause__ or error
         said = str(cause).partition("\n")[0]
         return (
