@@ -28,7 +28,7 @@ def demo(folder: Path) -> Iterator[Demo]:
     def start(*args: str) -> subprocess.Popen[str]:
         processes.append(
             subprocess.Popen(
-                [sys.executable, "-m", "feedline", "demo", "--jobs", "2", "--images", "96", *args],
+                [sys.executable, "-m", "feedline", "demo", "--images", "96", *args],
                 env={**os.environ, "TMPDIR": str(folder)},
                 text=True,
                 stdout=subprocess.PIPE,
@@ -44,7 +44,7 @@ def demo(folder: Path) -> Iterator[Demo]:
 
 
 def test_it_shows_both_halves_and_checks_exactness(demo: Demo) -> None:
-    process = demo("--seconds", "2")
+    process = demo("--jobs", "2", "--seconds", "2")
     output, progress = process.communicate(timeout=WATCHDOG_SECS)
     assert process.returncode == 0, progress
     for part in ("job 2, batch size 32", "CPU-seconds", "memory", "exactly once per epoch"):
