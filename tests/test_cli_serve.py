@@ -44,7 +44,11 @@ def test_all_epochs_are_told_and_the_end_is_good(begin: Begin, start: Start) -> 
     consumer = start(roles.consume, epochs=2, batch_size=10)
     assert serving.exit_code() == 0
     assert consumer.exit_code() == 0
-    for part in (f"pid {consumer.pid} joined", "loaded: 80 samples", "is done: 2 epochs, 80 samples"):
+    for part in (
+        f"pid {consumer.pid} joined",
+        "loaded: 80 samples",
+        "is done: 2 epochs, 80 samples",
+    ):
         assert part in serving.said
     assert serving.printed == ""
     assert "\x1b" not in serving.said

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 
 import feedline
 import roles
@@ -111,3 +115,40 @@ def test_a_child_of_the_server_that_exits_by_the_book_does_not_stop_it(start: St
         for epoch in range(2):
             assert read(feed) == expected(epoch, SAMPLES, 16)
     assert server.expect("done")["state"] == "ended"
+
+
+class Forking(Numbered):
+    """A loader that forks in mid-epoch; the child comes back from there as the parent does."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(SAMPLES, 10)
+        self.how = how
+        self.parent = os.getpid()
+        self.child = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for number, batch in enumerate(super().__iter__()):
+            if number == 3 and not self.child:
+                self.child = os.fork()
+            if os.getpid() != self.parent and self.how == "raises":
+                raise KeyboardInterrupt
+            yield batch
+
+
+def serve_forking(name: str, how: str) -> None:
+    loader = Forking(how)
+    try:
+        feedline.serve(loader, name, epochs=2, ring=60)
+    finally:
+        if os.getpid() != loader.parent:
+            os._exit(7)
+    say("done", code=exit_code(loader.child))
+
+
+@pytest.mark.parametrize("how", ["raises", "yields"])
+def test_a_child_of_the_loader_that_comes_back_does_not_serve(start: Start, how: str) -> None:
+    server = start(serve_forking, name="train", how=how)
+    with feedline.attach("train", batch_size=16) as feed:
+        for epoch in range(2):
+            assert read(feed) == expected(epoch, SAMPLES, 16)
+    assert server.expect("done")["code"] == 7

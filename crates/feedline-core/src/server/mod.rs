@@ -205,6 +205,8 @@ struct Shared {
     watch: Watch,
     /// Where the producer's time goes.
     meter: Meter,
+    /// The process that serves: a forked child has neither the threads nor the name, but it shares the head page.
+    origin: Origin,
     metrics_port: Option<u16>,
     state: Mutex<State>,
 }
@@ -229,6 +231,9 @@ impl Shared {
 
     /// Ends the feed before its time; the first reason counts.
     fn break_off(&self, failure: Failure) {
+        if !self.origin.is_here() {
+            return;
+        }
         let mut state = self.lock();
         if matches!(state.phase, Phase::Ended | Phase::Broken(_)) {
             return;
@@ -261,7 +266,6 @@ pub struct Server {
     shared: Arc<Shared>,
     control: Mutex<Option<JoinHandle<()>>>,
     outlets: Mutex<Vec<Outlet>>,
-    origin: Origin,
 }
 
 impl Server {
@@ -283,6 +287,7 @@ impl Server {
             producer_bell: Doorbell::new()?,
             watch: Watch::default(),
             meter: Meter::new(),
+            origin: Origin::here(),
             metrics_port: opened.port(),
             state: Mutex::new(State {
                 phase: Phase::Starting,
@@ -301,8 +306,7 @@ impl Server {
             }),
         });
         let control = control::start(Arc::clone(&shared), held)?;
-        let mut server =
-            Self { shared, control: Mutex::new(Some(control)), outlets: Mutex::default(), origin: Origin::here() };
+        let mut server = Self { shared, control: Mutex::new(Some(control)), outlets: Mutex::default() };
         server.outlets = opened.start(&server.shared)?.into();
         Ok(server)
     }
@@ -353,19 +357,13 @@ impl Server {
 
     /// As [`Self::stop`], without waiting.
     pub fn request_stop(&self, why: &str) {
-        // A forked child has neither the thread nor the name, but it shares the head page.
-        if !self.origin.is_here() {
-            return;
-        }
         self.shared.break_off(Failure { kind: FailureKind::Stopped, message: why.to_owned() });
     }
 
     /// Ends the feed because something failed around it; if it has ended already, nothing changes.
     pub fn fail(&self, failure: Failure) {
-        if self.origin.is_here() {
-            self.shared.break_off(failure);
-            self.close();
-        }
+        self.shared.break_off(failure);
+        self.close();
     }
 
     /// How things stand.
@@ -380,7 +378,7 @@ impl Server {
 
     /// Lets the control thread say goodbye, and waits for it.
     fn close(&self) {
-        if !self.origin.is_here() {
+        if !self.shared.origin.is_here() {
             return;
         }
         self.shared.control_bell.ring();

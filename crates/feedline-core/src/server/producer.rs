@@ -231,7 +231,12 @@ impl Producer<'_> {
         self.grow_for_consumers()?;
         fault::point("server:before_next");
         let inside = self.shared.watch.enter(&self.shared.meter);
-        let Some(batch) = source.next()? else { return Ok(None) };
+        let next = source.next();
+        // A source may fork, and the child come back to us: the ring is its parent's.
+        if !self.shared.origin.is_here() {
+            return Err(Halt::Stopped);
+        }
+        let Some(batch) = next? else { return Ok(None) };
         drop(inside);
         fault::point("server:after_next");
         let mismatch = |Mismatch(message)| Failure {
