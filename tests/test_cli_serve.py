@@ -97,6 +97,42 @@ def test_a_second_interrupt_kills_at_once(begin: Begin) -> None:
     assert "asked for twice: killed" in serving.said
 
 
+STUBBORN = """
+import sys, time
+def make_loader():
+    print("making", file=sys.stderr, flush=True)
+    while True:
+        try:
+            time.sleep(60)
+        except BaseException:
+            break
+    {then}
+    return [[1]]
+"""
+
+
+def test_an_interrupt_that_the_loaders_module_swallows_counts(begin: Begin, tmp_path: Path) -> None:
+    (tmp_path / "stubborn.py").write_text(STUBBORN.format(then="pass"))
+    serving = begin("serve", f"{tmp_path}/stubborn.py:make_loader", "--name", "train")
+    serving.until("making")
+    serving.signal(signal.SIGINT)
+    assert serving.exit_code() == 130
+    assert "interrupted before the feed began" in serving.said
+    assert not feedline.feeds()
+
+
+def test_a_second_one_kills_while_the_loader_is_made(begin: Begin, tmp_path: Path) -> None:
+    then = "print('again', file=sys.stderr, flush=True); time.sleep(60)"
+    (tmp_path / "stubborn.py").write_text(STUBBORN.format(then=then))
+    serving = begin("serve", f"{tmp_path}/stubborn.py:make_loader", "--name", "train")
+    serving.until("making")
+    serving.signal(signal.SIGINT)
+    serving.until("again")
+    time.sleep(0.3)
+    serving.signal(signal.SIGINT)
+    assert serving.exit_code() == 130
+
+
 def test_stop_says_who(begin: Begin) -> None:
     serving = begin("serve", f"{FILE}:numbered", "--name", "train")
     serving.until("serving")

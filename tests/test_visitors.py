@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -147,6 +149,25 @@ def test_stop_ends_a_feed_and_names_who_did(start: Start) -> None:
     with pytest.raises(feedline.ServerLostError, match=f"pid {stop.pid} told its server to stop"):
         read_on(feed, batches)
     assert server.expect("done")["stats"]["state"] == "stopped"
+
+
+def test_a_stopped_server_with_a_full_queue_is_there(start: Start, folder: Path) -> None:
+    server = serving(start)
+    server.signal(signal.SIGSTOP)
+    waiting: list[socket.socket] = []
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            waiting.append(socket.socket(socket.AF_UNIX))
+            waiting[-1].setblocking(False)
+            waiting[-1].connect(str(folder / "train.sock"))
+    command = [sys.executable, "-m", "feedline", "stop", "train"]
+    stop = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    server.signal(signal.SIGCONT)
+    for one in waiting:
+        one.close()
+    assert stop.returncode == 1
+    assert f'feed "train" (pid {server.pid}) does not answer' in stop.stderr
+    assert f"kill -9 {server.pid}" in stop.stderr
 
 
 @needs_root

@@ -43,6 +43,10 @@ impl Visitor {
     pub fn connect(name: &str) -> Result<Self, Error> {
         let path = names::socket_path(name)?;
         let Some((mut channel, server)) = connect_to(&path, &Allow::default())? else {
+            // A server with a full queue: it takes nobody in any more.
+            if let Some(pid) = names::server_of(&path) {
+                return Err(silent(name, pid));
+            }
             return Err(Error::NotFound { name: name.to_owned(), waited_secs: 0.0, running: names::running_text() });
         };
         let hello = Request::Hello { magic: MAGIC, version: VERSION, consumer: false };
@@ -179,4 +183,11 @@ impl Visitor {
     fn lost(&self, error: &WireError) -> Error {
         Error::ServerLost(format!("lost the server of feed {:?} (pid {}): {error}", self.name, self.server.pid))
     }
+}
+
+fn silent(name: &str, pid: u32) -> Error {
+    Error::Stalled(format!(
+        "feed {name:?} (pid {pid}) does not answer: its process is stopped, or very busy\n  \
+         let it go on with kill -CONT {pid}, or end it with kill -9 {pid}"
+    ))
 }

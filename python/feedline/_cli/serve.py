@@ -28,7 +28,7 @@ from feedline._cli.failure import CommandFailedError, UsageError, report, say, t
 from feedline._cli.maker import alone, make
 from feedline._cli.progress import Progress, counted
 from feedline._cli.screen import Screen
-from feedline._cli.signals import Signals
+from feedline._cli.signals import Early, Signals
 from feedline._core import ServerCore
 from feedline._errors import FeedlineError, FeedValueError, LoaderError
 from feedline._server import Server
@@ -49,17 +49,30 @@ def run(maker: dict[str, Any], name: str, **options: Any) -> int:
     logging.getLogger("feedline").addHandler(_ToScreen(screen))
     # Before the loader's modules register theirs: those are called first.
     atexit.register(end_descendants, signal.SIGTERM)
+    early = Early(_kill_early)
+    serving = None
     try:
         loader = make(**maker)
         server = _server(loader, name, options)
         serving = _Serving(server, _bound(server, name), maker, screen)
+        del loader
     except CommandFailedError as error:
-        return report(error)
+        if early.number is None:
+            return report(error)
     except KeyboardInterrupt:
+        early.number = early.number or signal.SIGINT
+    # What is being imported may have swallowed it.
+    if serving is None or early.number is not None:
+        if serving is not None:
+            server.stop()
         say("interrupted before the feed began")
-        return 130
-    del loader
+        return _exit_code(early.number or signal.SIGINT)
     return serving.run()
+
+
+def _kill_early(number: int) -> NoReturn:
+    end_descendants(signal.SIGKILL)
+    os._exit(_exit_code(number))
 
 
 def _server(loader: Any, name: str, options: dict[str, Any]) -> Server:

@@ -21,6 +21,35 @@ HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ONE_PRESS_SECS = 0.25
 
 
+class Early:
+    """Signals while the loader is being made, until ``Signals`` takes over.
+
+    Python code may swallow the interruption; `number` still tells of it. The second one kills.
+    """
+
+    def __init__(self, kill: Callable[[int], None]) -> None:
+        """`kill(number)` is called for the second one."""
+        self.number: int | None = None
+        self._kill = kill
+        self._pid = os.getpid()
+        self._at = 0.0
+        for number in HEARD:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> Any:
+        if os.getpid() != self._pid:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        now = monotonic()
+        if self.number is None:
+            self.number, self._at = number, now
+            raise KeyboardInterrupt
+        if now - self._at > _ONE_PRESS_SECS:
+            self._kill(number)
+
+
 class Signals:
     """Handlers for the signals that end a program; workers of the loader don't inherit them."""
 

@@ -1,6 +1,7 @@
 //! A file that grows by a line of JSON for each feed, every few seconds.
 //!
-//! A line is the feed's `ServerStats` and the wall-clock `time`; its `events` are those since the line before. It is written at
+//! A line is the feed's `ServerStats` and the wall-clock `time`; its `events` are those since the line before. Of a server that
+//! doesn't answer there is only its name, pid and state. A line is written at
 //! once and to the file's end, so that whoever is killed leaves whole lines, and several writers don't mix theirs. A line that
 //! was cut short all the same (the disk was full) is ended by the next one: readers skip what isn't JSON.
 
@@ -14,8 +15,9 @@ use std::time::{Duration, Instant, SystemTime};
 use feedline_ring::Doorbell;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
+use serde_json::json;
 
-use super::{Look, Outlet};
+use super::{Look, Outlet, SILENT};
 use crate::error::Error;
 use crate::server::ServerStats;
 
@@ -81,15 +83,12 @@ impl Lines {
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         self.told.retain(|(name, pid), _| feeds.iter().any(|feed| feed.name == *name && feed.pid == *pid));
         for feed in feeds {
-            let mut stats = feed.clone();
-            let told = self.told.entry((feed.name.clone(), feed.pid)).or_default();
-            let next = feed.events.last().map_or(0, |event| event.number + 1);
-            // Otherwise it counts from the start again: a process may serve the same name twice.
-            if *told <= next {
-                stats.events.retain(|event| event.number >= *told);
-            }
-            *told = next;
-            let mut line = serde_json::to_vec(&Line { time, stats: &stats })?;
+            let mut line = if feed.state == SILENT {
+                let ServerStats { name, pid, state, .. } = feed;
+                serde_json::to_vec(&json!({"time": time, "name": name, "pid": pid, "state": state}))?
+            } else {
+                serde_json::to_vec(&Line { time, stats: &self.with_new_events(feed) })?
+            };
             line.push(b'\n');
             if self.is_torn {
                 line.insert(0, b'\n');
@@ -102,6 +101,21 @@ impl Lines {
             }
         }
         Ok(())
+    }
+}
+
+impl Lines {
+    /// A feed without the events that earlier lines have told.
+    fn with_new_events(&mut self, feed: &ServerStats) -> ServerStats {
+        let mut stats = feed.clone();
+        let told = self.told.entry((feed.name.clone(), feed.pid)).or_default();
+        let next = feed.events.last().map_or(0, |event| event.number + 1);
+        // Otherwise it counts from the start again: a process may serve the same name twice.
+        if *told <= next {
+            stats.events.retain(|event| event.number >= *told);
+        }
+        *told = next;
+        stats
     }
 }
 
@@ -139,7 +153,7 @@ mod tests {
         let text = std::fs::read_to_string(path).unwrap();
         let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
         let number = |event: &serde_json::Value| event["number"].as_u64().unwrap();
-        lines.map(|line| line["events"].as_array().unwrap().iter().map(number).collect()).collect()
+        lines.filter_map(|line| Some(line["events"].as_array()?.iter().map(number).collect())).collect()
     }
 
     #[test]
@@ -150,11 +164,14 @@ mod tests {
         lines.append(&[feed(0..2)]).unwrap();
         lines.append(&[feed(0..3)]).unwrap();
         lines.append(&[feed(0..3)]).unwrap();
+        // It doesn't answer for a while: nothing is known, and nothing is forgotten.
+        lines.append(&[ServerStats { state: SILENT.into(), ..feed(0..0) }]).unwrap();
+        lines.append(&[feed(0..4)]).unwrap();
         // It serves anew.
         lines.append(&[feed(0..1)]).unwrap();
         let told = read(&path);
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(told, [vec![], vec![0, 1], vec![2], vec![], vec![0]]);
+        assert_eq!(told, [vec![], vec![0, 1], vec![2], vec![], vec![3], vec![0]]);
     }
 
     #[test]
