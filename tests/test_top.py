@@ -295,3 +295,17 @@ def test_a_signal_leaves_the_terminal_as_it_was(
     screen.wait_for("no feeds run for this user")
     os.kill(screen.process.pid, number)
     assert screen.end() == -number
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_it_ends_with_its_terminal(screens: list[Screen], is_told: bool) -> None:
+    """Whether or not a signal tells it: a terminal that is gone can be read from without end."""
+    screen = Screen()
+    screens.append(screen)
+    screen.wait_for("q quits")
+    if is_told:
+        os.kill(screen.process.pid, signal.SIGHUP)
+    os.close(screen.slave)
+    os.close(screen.master)
+    assert screen.process.wait(PATIENCE_SECS) is not None
+    screen.master, screen.slave = pty.openpty()

@@ -1,6 +1,7 @@
 //! The screen: draws what a thread sees, scrolls, and gives the terminal back as it was, whatever happens.
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -12,6 +13,7 @@ use ratatui::layout::{Constraint, Layout};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 use ratatui::{DefaultTerminal, Frame};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGTERM};
 
 use super::page;
@@ -33,7 +35,8 @@ impl Drop for Screen {
     fn drop(&mut self) {
         // A panic has given it back, and a second time would write over what it said.
         if !std::thread::panicking() {
-            ratatui::restore();
+            // There may be no terminal any more to say anything to.
+            let _ = ratatui::try_restore();
         }
     }
 }
@@ -115,7 +118,10 @@ fn follow(
         if std::mem::take(&mut is_stale) {
             terminal.draw(|frame| state.draw(frame))?;
         }
-        if !event::poll(TICK)? {
+        if rest_until_the_terminal_ends() {
+            return Ok(0);
+        }
+        if !event::poll(Duration::ZERO)? {
             continue;
         }
         is_stale = true;
@@ -126,6 +132,19 @@ fn follow(
         }
     }
     Ok(0)
+}
+
+/// Waits for a key, or a tick: whether there is a terminal no more. Whoever reads from one that has ended reads nothing, at once,
+/// and `event::poll` does that for ever.
+fn rest_until_the_terminal_ends() -> bool {
+    let (stdin, stdout) = (std::io::stdin(), std::io::stdout());
+    let mut fds = vec![PollFd::new(&stdout, PollFlags::empty())];
+    // Keys come from elsewhere if it isn't.
+    if stdin.is_terminal() {
+        fds.push(PollFd::new(&stdin, PollFlags::IN));
+    }
+    let _ = poll(&mut fds, Timespec::try_from(TICK).ok().as_ref());
+    fds.iter().any(|fd| fd.revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL))
 }
 
 /// What a key means.
