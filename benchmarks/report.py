@@ -173,12 +173,13 @@ def _watched(results: Results) -> str:
                 _number(trial.median(good), ",.1f"),
                 f"{min(rates):,.0f}–{max(rates):,.0f}" if rates else "failed",
                 _number(watched.share(results.watched, name), ".1%"),
-                *_cpu(good),
+                _number(trial.median(good, watched.cpu_secs_per_gb), ".4f"),
+                _number(watched.share(results.watched, name, watched.cpu_secs_per_gb), ".1%"),
                 _number(trial.median(good, lambda t: t.watchers_load), ".2%"),
             ]
         )
     head = ["watched", "batches/s each", "from–to", "of unwatched"]
-    head += ["CPU s/GB: producer", "each consumer", "watchers, of a CPU"]
+    head += ["CPU s/GB", "of unwatched", "watchers, of a CPU"]
     return "\n".join([table(head, rows), *failures])
 
 

@@ -139,6 +139,13 @@ def judge(results: Results) -> list[Target]:
             watched.share(results.watched, watched.EVERYBODY),
         ),
         Target(
+            "of the unwatched CPU-seconds per GB, with the same",
+            1.02,
+            False,
+            _percent,
+            watched.share(results.watched, watched.EVERYBODY, watched.cpu_secs_per_gb),
+        ),
+        Target(
             "a loader each, four JPEG jobs, the slowest",
             3.5,
             True,

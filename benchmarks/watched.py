@@ -168,13 +168,21 @@ def trials_by(results: list[Trial], watcher: str) -> dict[int, Trial]:
     return trial.chosen(results, watcher, _CONSUMERS, "take")
 
 
-def share(results: list[Trial], watcher: str) -> float | None:
-    """Of the mean rate that nobody watches in the same round; median of the rounds."""
+def share(
+    results: list[Trial],
+    watcher: str,
+    number: Callable[[Trial], float] = lambda t: t.batches_per_sec,
+) -> float | None:
+    """Of the mean of those that nobody watches in the same round; median of the rounds."""
     first, again = trials_by(results, NOBODY), trials_by(results, AGAIN)
     watched = trials_by(results, watcher)
-    rates = {
-        turn: (first[turn].batches_per_sec + again[turn].batches_per_sec) / 2
-        for turn in first.keys() & again.keys()
-    }
-    shares = [watched[r].batches_per_sec / rates[r] for r in watched.keys() & rates.keys()]
+    shares = [
+        2 * number(watched[turn]) / (number(first[turn]) + number(again[turn]))
+        for turn in first.keys() & again.keys() & watched.keys()
+    ]
     return statistics.median(shares) if shares else None
+
+
+def cpu_secs_per_gb(one: Trial) -> float:
+    """What the feed's own processes compute: on a busy machine this says more than a rate."""
+    return one.producer_cpu_secs_per_gb + one.consumers * one.consumer_cpu_secs_per_gb
