@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -34,8 +35,8 @@ pub(super) struct Meter {
     /// Since when, in nanoseconds after `began`.
     since: AtomicU64,
     nanos: [AtomicU64; 4],
-    /// The most that any reader was told.
-    shown: [AtomicU64; 4],
+    /// What readers were told last. The producer has no part in it.
+    shown: Mutex<[f64; 4]>,
 }
 
 /// What the clocks show, in seconds.
@@ -62,7 +63,7 @@ impl Meter {
             doing: AtomicU32::new(Doing::Nothing as u32),
             since: AtomicU64::new(0),
             nanos: Default::default(),
-            shown: Default::default(),
+            shown: Mutex::default(),
         }
     }
 
@@ -100,8 +101,29 @@ impl Meter {
         Duration::from_nanos(self.now())
     }
 
-    /// What was spent on what, up to now. Never less than at an earlier look.
+    /// What was spent on what, up to now. No clock is ever behind an earlier look, and together they show the time that passed.
     pub fn spent(&self) -> Spent {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let (nanos, in_call) = self.read();
+        // A turn that has looked at the clock and is held up before it says so gives that time to another clock than was shown.
+        // What passed since the last look then goes to the clocks that are ahead of what was shown, in proportion.
+        let ahead: [u64; 4] = std::array::from_fn(|index| nanos[index].saturating_sub(shown[index] as u64));
+        let passed = nanos.iter().sum::<u64>() as f64 - shown.iter().sum::<f64>();
+        let part = (passed / ahead.iter().sum::<u64>().max(1) as f64).clamp(0.0, 1.0);
+        for (shown, ahead) in shown.iter_mut().zip(ahead) {
+            *shown += ahead as f64 * part;
+        }
+        let secs = |what: Doing| shown[what as usize] / 1e9;
+        Spent {
+            loading: secs(Doing::Loading),
+            copying: secs(Doing::Copying),
+            waiting: secs(Doing::Waiting),
+            in_call: in_call as f64 / 1e9,
+        }
+    }
+
+    /// All clocks, with what is under way, and the length of the source's call.
+    fn read(&self) -> ([u64; 4], u64) {
         loop {
             // First: what was done by then is known by what is read next.
             let now = self.now();
@@ -116,17 +138,7 @@ impl Meter {
             }
             let under_way = now.saturating_sub(since);
             nanos[doing as usize] += under_way;
-            // A turn that looked at the clock before the last tick and is on its way gives that tick to somebody else.
-            let secs = |what: Doing| {
-                let nanos = nanos[what as usize];
-                nanos.max(self.shown[what as usize].fetch_max(nanos, Ordering::Relaxed)) as f64 / 1e9
-            };
-            return Spent {
-                loading: secs(Doing::Loading),
-                copying: secs(Doing::Copying),
-                waiting: secs(Doing::Waiting),
-                in_call: if doing == Doing::Loading { under_way as f64 / 1e9 } else { 0.0 },
-            };
+            return (nanos, if doing == Doing::Loading { under_way } else { 0 });
         }
     }
 }
@@ -245,7 +257,7 @@ mod tests {
                 let spent = meter.spent();
                 let sum = spent.loading + spent.copying + spent.waiting;
                 let is_later = spent.loading >= last.loading && spent.copying >= last.copying;
-                if !is_later || spent.waiting < last.waiting || sum > meter.uptime().as_secs_f64() + TICK_SECS {
+                if !is_later || spent.waiting < last.waiting || sum > meter.uptime().as_secs_f64() + 1e-6 {
                     return Err((last, spent));
                 }
                 last = spent;
