@@ -7,6 +7,8 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+import numpy
+
 
 def check_loader(loader: object) -> None:
     """Raise a ``TypeError`` for what isn't a loader."""
@@ -15,10 +17,29 @@ def check_loader(loader: object) -> None:
             f"a loader is an iterable of batches, not a {type(loader).__name__}\n"
             "  pass a DataLoader, a list of batches, or any object whose iter() yields batches"
         )
+    _check_is_no_dataset(loader)
     if not isinstance(loader, Iterable) and not hasattr(loader, "__getitem__"):
         hint = "call it first" if callable(loader) else "pass a DataLoader, a list, a generator"
         raise TypeError(
             f"a loader is an iterable of batches; {type(loader).__name__} is not iterable\n  {hint}"
+        )
+
+
+def _check_is_no_dataset(loader: object) -> None:
+    """Refuse what would be taken apart sample by sample, each for a batch."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if (torch and isinstance(loader, torch.Tensor)) or (
+        numpy and isinstance(loader, numpy.ndarray)
+    ):
+        raise TypeError(
+            f"a loader is an iterable of batches, not one {type(loader).__name__}\n"
+            "  pass a list of batches, such as tensor.split(64), or a DataLoader"
+        )
+    data = sys.modules.get("torch.utils.data")
+    if data and isinstance(loader, data.Dataset) and not isinstance(loader, data.IterableDataset):
+        raise TypeError(
+            f"a loader is an iterable of batches, not a Dataset ({type(loader).__name__})\n"
+            "  wrap it: DataLoader(dataset, batch_size=64, shuffle=True)"
         )
 
 

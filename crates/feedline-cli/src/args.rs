@@ -108,8 +108,8 @@ pub struct Serve {
     #[arg(long, value_name = "N", value_parser = large_count)]
     pub samples: Option<u64>,
     /// Hand out the first sample when so many consumers have asked
-    #[arg(long, value_name = "N", value_parser = large_count)]
-    pub wait_for: Option<u64>,
+    #[arg(long, value_name = "N", value_parser = count::<{ u32::MAX }>)]
+    pub wait_for: Option<u32>,
     /// The ring's size: "512MB", or a number of samples
     #[arg(long, value_name = "SIZE")]
     pub ring: Option<String>,

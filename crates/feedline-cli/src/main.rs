@@ -19,7 +19,7 @@ fn main() -> ExitCode {
             let why = hand_over(&args);
             eprintln!(
                 "error: `feedline {command}` needs Python with the package feedline: {why}\n  \
-                 set FEEDLINE_PYTHON to an interpreter that has it, or install it: python -m pip install feedline"
+                 set FEEDLINE_PYTHON to an interpreter that has it, or install it there: pip install . in a clone"
             );
             ExitCode::FAILURE
         }

@@ -219,7 +219,11 @@ fn pace(evidence: &Evidence<'_>) -> Verdict {
     let starved: Vec<f64> = jobs.iter().map(|job| job.wait_share).filter(|share| *share >= WAITS).collect();
     let Rates { loading_share, copying_share, waiting_share, bytes_per_sec, .. } = *evidence.rates;
     if starved.is_empty() {
-        return nobody_waits(&jobs, evidence.rates);
+        let stopped = jobs.iter().find(|job| matches!(job.last.1.process.state, 'T' | 't'));
+        return match stopped.filter(|_| waiting_share >= SPARE && !evidence.stats.replay) {
+            Some(holder) => held_back(evidence, holder, "the loader waits for it"),
+            None => losing(evidence).unwrap_or_else(|| nobody_waits(&jobs, evidence.rates)),
+        };
     }
     let mean = starved.iter().sum::<f64>() / starved.len() as f64;
     let who = who_waits(starved.len(), jobs.len());
@@ -286,6 +290,23 @@ fn paces<'a>(evidence: &Evidence<'a>) -> Vec<Pace<'a>> {
 fn who_waits(starved: usize, all: usize) -> String {
     let verb = if starved == 1 { "waits" } else { "wait" };
     if starved == all { format!("{} {verb}", some(all, "job")) } else { format!("{starved} of {all} jobs {verb}") }
+}
+
+/// Somebody is too slow for a feed that waits for nobody.
+fn losing(evidence: &Evidence<'_>) -> Option<Verdict> {
+    let pairs = evidence.stats.consumers.iter().zip(evidence.jobs);
+    let (consumer, job) = pairs.max_by(|a, b| a.1.skipped_per_sec.total_cmp(&b.1.skipped_per_sec))?;
+    if job.skipped_per_sec <= 0.0 {
+        return None;
+    }
+    let (pid, lost, taken) = (consumer.pid, job.skipped_per_sec, job.samples_per_sec);
+    let text = format!(
+        "pid {pid} is too slow and loses {} of its samples ({} samples/s are lost): lag='skip' waits for nobody; lag='block' or \
+         'history' loses none",
+        percent(lost / (lost + taken.max(0.0))),
+        count(lost.round())
+    );
+    Some(Verdict { kind: Kind::HeldBack, text, pid: Some(pid) })
 }
 
 fn nobody_waits(jobs: &[Pace<'_>], rates: &Rates) -> Verdict {

@@ -88,6 +88,8 @@ pub struct Job {
     pub batches_per_sec: f64,
     /// Samples taken a second.
     pub samples_per_sec: f64,
+    /// Samples a second that were overwritten before it took them.
+    pub skipped_per_sec: f64,
     /// The share of its time in which it waited for data.
     pub wait_share: f64,
 }
@@ -193,6 +195,7 @@ fn job(looks: &VecDeque<Look>, consumer: &ConsumerStats, users: &mut BTreeMap<u3
         seen_secs: secs,
         batches_per_sec: rate(secs, was.batches as f64, consumer.batches as f64),
         samples_per_sec: rate(secs, was.samples as f64, consumer.samples as f64),
+        skipped_per_sec: rate(secs, was.skipped as f64, consumer.skipped as f64),
         wait_share: rate(secs, was.waited_secs, consumer.waited_secs).min(1.0),
     }
 }

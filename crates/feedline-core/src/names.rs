@@ -116,7 +116,10 @@ pub fn prepare_folder() -> Result<PathBuf, Error> {
         return Err(fail(format!("it belongs to user {}, not to you ({uid})", meta.uid())));
     }
     if meta.mode() & 0o022 != 0 {
-        return Err(fail(format!("others may write to it (mode {:o}); chmod 700 it", meta.mode() & 0o777)));
+        let mode = meta.mode() & 0o7777;
+        // Of a folder that is meant for all, such as /tmp, nobody should change the mode.
+        let way_out = if mode & 0o1000 == 0 { "; chmod 700 it" } else { ": name a folder in it" };
+        return Err(fail(format!("others may write to it (mode {mode:o}){way_out}")));
     }
     Ok(path)
 }

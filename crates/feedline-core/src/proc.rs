@@ -1,6 +1,10 @@
 //! What the kernel tells of a process or a thread: its state, where it sleeps, what it has computed, what it was started as.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
+
+/// As much of a command line as anybody reads.
+const LONGEST_COMMAND: u64 = 4096;
 
 pub use feedline_ring::child::die_with_parent;
 
@@ -54,13 +58,19 @@ fn state_words(state: char) -> &'static str {
     }
 }
 
-/// The command line of a process, its arguments parted by blanks.
+/// Marks of direction, and their like.
+fn turns(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{61c}')
+}
+
+/// The command line of a process, its arguments parted by blanks; of a very long one, the beginning.
 pub fn command(pid: u32) -> Option<String> {
-    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let mut bytes = Vec::new();
+    File::open(format!("/proc/{pid}/cmdline")).ok()?.take(LONGEST_COMMAND).read_to_end(&mut bytes).ok()?;
     let arguments = bytes.split(|&byte| byte == 0).filter(|argument| !argument.is_empty());
     let text = arguments.map(String::from_utf8_lossy).collect::<Vec<_>>().join(" ");
-    // Whatever an argument holds, it goes to a terminal.
-    Some(text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect())
+    // Whatever an argument holds, it goes to a terminal: nothing that moves its cursor, or turns the line around.
+    Some(text.chars().map(|c| if c.is_control() || turns(c) { ' ' } else { c }).collect())
 }
 
 /// The memory of a process that is in RAM.

@@ -82,8 +82,9 @@ def _server(loader: Any, name: str, options: dict[str, Any]) -> Server:
         for key, value in options.items()
         if value is not None and value is not False and value != []
     }
-    if str(given.get("ring", "")).isdigit():
-        given["ring"] = int(given["ring"])
+    ring = str(given.get("ring", ""))
+    if ring.isascii() and ring.isdecimal():
+        given["ring"] = int(ring)
     if "history" in given:
         given["history"] = _share(given["history"])
     try:
@@ -113,7 +114,7 @@ def _as_typed(text: str) -> str:
     text = text.replace('allow=("alice", 1001, "@lab")', "--allow alice --allow @lab")
     for key in inspect.signature(Server).parameters:
         flag = f"--{key.replace('_', '-')}"
-        text = re.sub(rf"\b{key}=(?=[\s,.]|$)", flag, text)
+        text = re.sub(rf"\b{key}=(True\b|(?=[\s,.]|$))", flag, text)
         text = re.sub(rf"\b{key}=", f"{flag} ", text)
         # A word alone may be meant as a word.
         text = re.sub(rf"\b{key}\b", flag, text) if "_" in key else text

@@ -226,11 +226,16 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     if Span::raw(text).width() <= width {
         return text.to_owned();
     }
-    let mut kept = text.to_owned();
-    while !kept.is_empty() && Span::raw(kept.as_str()).width() + 1 > width {
-        kept.pop();
+    if width == 0 {
+        return String::new();
     }
-    if width == 0 { String::new() } else { kept + "…" }
+    let mut room = width - 1;
+    let fits = |c: &char| {
+        let is_in = Span::raw(c.to_string()).width() <= room;
+        room = room.saturating_sub(Span::raw(c.to_string()).width());
+        is_in
+    };
+    text.chars().take_while(fits).chain(['…']).collect()
 }
 
 /// Parted at blanks.

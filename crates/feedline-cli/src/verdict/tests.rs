@@ -179,6 +179,23 @@ fn copying_is_told_from_loading() {
 }
 
 #[test]
+fn a_job_that_is_stopped_is_no_bottleneck_of_training() {
+    let stopped = |case: &mut Case| case.jobs[0].process.state = 'T';
+    case(0.0, 0.0, 1.0, &[0.0]).with(stopped).is(Kind::HeldBack, &["pid 800", "it is stopped", "kill -CONT 800"]);
+    // Where the loader goes on all the same, nobody is held back.
+    case(0.9, 0.05, 0.05, &[0.0]).with(stopped).is(Kind::Balanced, &[]);
+}
+
+#[test]
+fn who_loses_samples_is_named() {
+    let slow = |case: &mut Case| {
+        case.stats.lag = "skip".into();
+        (case.jobs[1].skipped_per_sec, case.jobs[1].samples_per_sec) = (900.0, 100.0);
+    };
+    case(0.1, 0.0, 0.9, &[0.0, 0.0]).with(slow).is(Kind::HeldBack, &["pid 801", "loses 90 %", "lag='skip'"]);
+}
+
+#[test]
 fn nothing_to_gain_is_said() {
     case(0.1, 0.05, 0.85, &[0.02, 0.0])
         .is(Kind::TrainersBound, &["nothing to gain here", "no job waits more than 2 %", "85 %"]);

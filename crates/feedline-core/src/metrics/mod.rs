@@ -21,6 +21,7 @@ use feedline_ring::fork::Origin;
 
 pub use self::lines::{Lines, Warn};
 pub use self::port::Port;
+pub use self::port::is_own_host;
 pub use self::text::{CONTENT_TYPE, SILENT, text};
 use crate::error::Error;
 use crate::server::ServerStats;

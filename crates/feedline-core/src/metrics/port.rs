@@ -4,7 +4,7 @@
 //! it asks is bounded, and one too many pushes out the oldest.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -193,6 +193,23 @@ fn is_whole(asked: &[u8]) -> bool {
     asked.windows(4).any(|end| end == b"\r\n\r\n") || asked.windows(2).any(|end| end == b"\n\n")
 }
 
+/// Whether a request names this machine, or nobody: a page from elsewhere, under a name of its own that leads here, may not look.
+fn is_for_us(asked: &[u8]) -> bool {
+    let head = String::from_utf8_lossy(asked);
+    let mut fields = head.lines().filter_map(|line| line.split_once(':'));
+    fields.find(|(name, _)| name.eq_ignore_ascii_case("host")).is_none_or(|(_, host)| is_own_host(host.trim()))
+}
+
+/// Whether a `Host` is a name of this machine's own.
+pub fn is_own_host(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    bare.eq_ignore_ascii_case("localhost") || bare.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
 fn answer(asked: &[u8], look: &mut dyn FnMut() -> Vec<ServerStats>) -> Vec<u8> {
     let line = asked.split(|&byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
     let words: Vec<&str> = std::str::from_utf8(line).unwrap_or_default().split(' ').collect();
@@ -201,6 +218,7 @@ fn answer(asked: &[u8], look: &mut dyn FnMut() -> Vec<ServerStats>) -> Vec<u8> {
         [method, target, version] if version.starts_with("HTTP/1.") => {
             let path = target.split('?').next().unwrap_or_default();
             match (method, path) {
+                _ if !is_for_us(asked) => ("403 Forbidden", "ask for localhost\n".to_owned()),
                 ("GET" | "HEAD", "/metrics") => ("200 OK", text(&look())),
                 ("GET" | "HEAD", _) => ("404 Not Found", "the numbers are at /metrics\n".to_owned()),
                 _ => ("405 Method Not Allowed", "only GET is answered\n".to_owned()),

@@ -1,7 +1,7 @@
 //! What happened to a feed lately: who came and went, what broke. For whoever watches; nothing depends on it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +12,10 @@ const KINDS: [&str; 9] = ["joined", "left", "died", "detached", "epoch", "ring",
 const MOST: usize = 64;
 /// The longest text of one: a message with all of them has to fit on the wire.
 const LONGEST: usize = 500;
+
+/// Of epochs that follow each other within this time, the last is kept.
+const APART: Duration = Duration::from_secs(1);
+const EPOCH: &str = "epoch";
 
 /// One thing that happened.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -43,8 +47,14 @@ impl Default for Events {
 
 impl Events {
     pub fn note(&mut self, kind: &'static str, pid: Option<u32>, text: &str) {
+        // Short epochs would push out what matters.
+        let is_epoch = |(at, event): &(Instant, Event)| event.kind == EPOCH && at.elapsed() < APART;
+        if kind == EPOCH && self.recent.back().is_some_and(is_epoch) {
+            self.recent.pop_back();
+        }
         if self.recent.len() == MOST {
-            self.recent.pop_front();
+            let oldest_epoch = self.recent.iter().position(|(_, event)| event.kind == EPOCH);
+            self.recent.remove(oldest_epoch.unwrap_or(0));
         }
         let event = Event { number: self.count, secs_ago: 0.0, kind: kind.to_owned(), pid, text: short(text) };
         self.recent.push_back((Instant::now(), event));
@@ -71,6 +81,19 @@ pub(super) fn short(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn epochs_push_out_nothing_else() {
+        let mut events = Events::default();
+        events.note("joined", Some(7), "");
+        for _ in 0..1000 {
+            events.note("epoch", None, "");
+        }
+        let recent = events.recent();
+        let kinds: Vec<&str> = recent.iter().map(|event| event.kind.as_str()).collect();
+        assert_eq!(kinds, ["joined", "epoch"]);
+        assert_eq!(recent[1].number, 1000);
+    }
 
     #[test]
     fn the_last_ones_are_kept() {

@@ -139,7 +139,7 @@ export class Card {
   #showFacts() {
     const view = this.feed.view;
     const cores = (processes) => processes.reduce((sum, { cpu_cores }) => sum + cpu_cores, 0);
-    const memory = (processes) => processes.reduce((sum, { resident_bytes }) => sum + resident_bytes, 0);
+    const memory = (processes) => processes.reduce((sum, { private_bytes }) => sum + private_bytes, 0);
     const history = view.history_samples ? view.history_used_samples / view.history_samples : 0;
     const place = view.history_in_file ? ' on disk' : '';
     const facts = [
@@ -166,7 +166,7 @@ export class Card {
         view.history_samples ? `of ${bytes(view.history_bytes)}${place}, ${count(view.history_samples)} samples` : '',
         [history],
       ],
-      ['Server', `${view.server.cpu_cores.toFixed(2)} cores`, `${bytes(view.server.resident_bytes)} in RAM`],
+      ['Server', `${view.server.cpu_cores.toFixed(2)} cores`, `${bytes(view.server.private_bytes)} in RAM`],
       [
         'Workers',
         view.workers.length ? `${cores(view.workers).toFixed(2)} cores` : 'none',
