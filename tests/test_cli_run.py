@@ -163,14 +163,15 @@ def test_a_feed_is_served_beside_them(begin: Begin) -> None:
     assert '[feed] feed "train" ended' in running.said
 
 
-def test_a_feed_that_does_not_start_starts_no_job(begin: Begin) -> None:
+def test_a_feed_that_ends_first_starts_no_job(begin: Begin) -> None:
+    loader = f"{TESTS}/served.py:raises"
     running = begin(
-        *("run", "-n", "2", "--name", "train", "--serve", f"{TESTS}/served.py:raises"),
-        *("--", "echo", "started"),
+        *("run", "-n", "2", "--name", "train", "--serve", loader), *("--", "echo", "started")
     )
     assert running.exit_code() == 1
     assert running.printed == ""
-    assert "no job was started" in running.said
+    assert "the feed ended (exit code 1) before a job was started\n" in running.said
+    assert f"  try it alone: feedline serve {loader} --name train\n" in running.said
 
 
 def _pending(running: Command) -> int:

@@ -131,9 +131,12 @@ impl Crew {
         self.members.push(feed);
         while self.ending.is_none() && names::server_of(&path) != Some(pid) {
             self.step(RETRY);
-            if self.members[0].end.is_some() {
+            if let Some(end) = self.members[0].end {
                 // It has said itself what is wrong.
-                say("the feed did not start: no job was started\n  try it alone: feedline serve ...");
+                let how = describe(end.status);
+                say(&format!(
+                    "the feed ended ({how}) before a job was started\n  try it alone: feedline serve {loader} --name {name}"
+                ));
                 self.ending.get_or_insert(Ending { kill_at: None, is_ours: false });
             }
         }
