@@ -31,6 +31,8 @@ use crate::output::{Failed, Misused, say, table};
 
 /// A signal that doesn't arrive, or a job that is taken for running, is noticed after this time.
 const LOOK: Duration = Duration::from_millis(500);
+/// Who takes longer than this to end is named.
+const PROMPT: Duration = Duration::from_secs(1);
 /// How often to look whether the feed serves.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -83,6 +85,8 @@ struct Crew {
 #[derive(Clone, Copy)]
 struct Ending {
     kill_at: Option<Instant>,
+    /// When to say whom we wait for.
+    say_at: Option<Instant>,
     /// On our own account: how they end then says nothing of them.
     is_ours: bool,
 }
@@ -137,7 +141,7 @@ impl Crew {
                 say(&format!(
                     "the feed ended ({how}) before a job was started\n  try it alone: feedline serve {loader} --name {name}"
                 ));
-                self.ending.get_or_insert(Ending { kill_at: None, is_ours: false });
+                self.ending.get_or_insert(Ending { kill_at: None, say_at: None, is_ours: false });
             }
         }
         Ok(())
@@ -170,16 +174,29 @@ impl Crew {
         for signal in self.signals.wait(until_kill.map_or(longest, |left| left.min(longest))) {
             self.act(signal);
         }
-        if let Some(ending) = &mut self.ending
-            && ending.kill_at.is_some_and(|at| at <= Instant::now())
-        {
-            ending.kill_at = None;
-            let late = self.members.iter().filter(|member| member.end.is_none());
-            let names: Vec<String> = late.clone().map(Member::name).collect();
-            say(&format!("{} did not end in {} s: killed", names.join(", "), self.grace.as_secs_f64()));
-            late.for_each(|member| member.signal(Signal::KILL));
-        }
         self.look();
+        self.press();
+    }
+
+    /// Says who has not ended a moment after all were told to, and kills them after the grace time.
+    fn press(&mut self) {
+        let Some(Ending { kill_at: Some(kill_at), say_at, .. }) = self.ending else { return };
+        let now = Instant::now();
+        let is_late = kill_at <= now;
+        if self.alive().next().is_none() || !(is_late || say_at.is_some_and(|at| at <= now)) {
+            return;
+        }
+        let names = self.alive().map(Member::name).collect::<Vec<_>>().join(", ");
+        if is_late {
+            say(&format!("{names} did not end in {} s: killed", self.grace.as_secs_f64()));
+            self.alive().for_each(|member| member.signal(Signal::KILL));
+        } else {
+            let left = kill_at.duration_since(now).as_secs_f64().ceil();
+            let again = if self.interrupts > 0 { "; Ctrl-C again kills at once" } else { "" };
+            say(&format!("waiting up to {left} s for {names} to end{again}"));
+        }
+        let kill_at = (!is_late).then_some(kill_at);
+        self.ending = self.ending.map(|ending| Ending { kill_at, say_at: None, ..ending });
     }
 
     fn act(&mut self, signal: Signal) {
@@ -208,8 +225,9 @@ impl Crew {
         self.alive().for_each(|member| member.signal(signal));
         // One that is stopped would not hear it.
         self.alive().for_each(|member| member.signal(Signal::CONT));
-        let kill_at = Some(Instant::now() + self.grace);
-        self.ending.get_or_insert(Ending { kill_at, is_ours });
+        let now = Instant::now();
+        let ending = Ending { kill_at: Some(now + self.grace), say_at: None, is_ours };
+        self.ending.get_or_insert(ending).say_at = Some(now + PROMPT);
     }
 
     /// Looks who has ended, and ends the others if one has failed.
