@@ -366,7 +366,7 @@ fn by_turns(evidence: &Evidence<'_>, who: &str) -> Verdict {
     let spare = percent(evidence.rates.waiting_share);
     let largest = evidence.stats.consumers.iter().filter_map(|one| one.batch_size).max().unwrap_or(1);
     let text = if evidence.machine.busy_share >= cause::BUSY {
-        format!("; all {} are busy: add cores, or use fewer jobs", some(evidence.machine.cores as usize, "core"))
+        format!("; {}", cause::all_busy(evidence, "use fewer jobs"))
     } else if evidence.stats.ring_samples < largest.saturating_mul(4) {
         let samples = count(evidence.stats.ring_samples as f64);
         format!(

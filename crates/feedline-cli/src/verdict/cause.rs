@@ -1,5 +1,7 @@
 //! Why a loader is slow: what it computes with, and what there is to compute with.
 
+use std::collections::BTreeMap;
+
 use super::Evidence;
 use crate::view::Process;
 use crate::words::{cpu, percent, some};
@@ -10,6 +12,8 @@ pub(super) const BUSY: f64 = 0.92;
 const COMPUTES: f64 = 0.8;
 /// And with less than this it mostly waits for something else.
 const PAUSES: f64 = 0.5;
+/// Others who keep busy more than this share of the cores are worth a word.
+const OTHERS: f64 = 0.1;
 
 /// A process without a pid here.
 const ELSEWHERE: &str = "its process is in another pid namespace (a container)";
@@ -55,7 +59,7 @@ fn with_workers(evidence: &Evidence<'_>) -> String {
     let main = evidence.server.cpu_cores;
     let wanted = evidence.workers.iter().map(wanted).sum::<f64>() / number as f64;
     if let Some(taken) = out_of_cores(evidence, wanted) {
-        return format!("{workers}, and {taken}: add cores, or make the transforms cheaper");
+        return format!("{workers}, and {taken}");
     }
     if wanted >= COMPUTES {
         return format!("{workers}: add workers ({} free)", free(evidence));
@@ -85,7 +89,7 @@ fn alone(evidence: &Evidence<'_>) -> String {
     let process = format!("it has no workers, and its process is at {} CPU", cpu(main));
     let wanted = wanted(evidence.server);
     if let Some(taken) = out_of_cores(evidence, wanted) {
-        return format!("{process}, and {taken}: add cores, or make the transforms cheaper");
+        return format!("{process}, and {taken}");
     }
     if wanted >= COMPUTES {
         return format!("{process}: give it workers (num_workers=; {} free)", free(evidence));
@@ -109,22 +113,50 @@ fn wanted(process: &Process) -> f64 {
     process.cpu_cores + process.core_wait
 }
 
-/// Whether those who want so much of a core each have nothing left to compute with, in words.
+/// Whether those who want so much of a core each have nothing left to compute with, in words, and what to change.
 fn out_of_cores(evidence: &Evidence<'_>, wanted: f64) -> Option<String> {
     let machine = evidence.machine;
+    let way_out = "make the transforms cheaper";
     if wanted >= PAUSES && machine.cores > 0 && machine.busy_share >= BUSY {
-        let cores = machine.cores;
-        return Some(if cores == 1 { "the one core is busy".into() } else { format!("all {cores} cores are busy") });
+        return Some(all_busy(evidence, way_out));
     }
     let used = evidence.server.cpu_cores + evidence.workers.iter().map(|worker| worker.cpu_cores).sum::<f64>();
     let allowed = machine.allowed_cores;
     let is_less = allowed > 0.0 && allowed < f64::from(machine.cores);
     (is_less && used >= BUSY * allowed).then(|| {
         format!(
-            "the {allowed:.1} of {} cores that it may use (taskset, or a container's limit) are busy",
+            "the {allowed:.1} of {} cores that it may use (taskset, or a container's limit) are busy: add cores, or {way_out}",
             machine.cores
         )
     })
+}
+
+/// That there is no core left, who has them, and what to change.
+pub(super) fn all_busy(evidence: &Evidence<'_>, way_out: &str) -> String {
+    let cores = evidence.machine.cores;
+    let all = if cores == 1 { "the one core is busy".into() } else { format!("all {cores} cores are busy") };
+    match other_cores(evidence).filter(|others| *others > OTHERS * f64::from(cores)) {
+        Some(others) if cores == 1 => {
+            format!(
+                "{all}, {} of it with other processes: run those elsewhere, add cores, or {way_out}",
+                percent(others)
+            )
+        }
+        Some(others) => {
+            format!("{all}, {others:.1} of them with other processes: run those elsewhere, add cores, or {way_out}")
+        }
+        None => format!("{all}: add cores, or {way_out}"),
+    }
+}
+
+/// How many cores are busy with what is no part of this feed, if all of its processes can be seen.
+fn other_cores(evidence: &Evidence<'_>) -> Option<f64> {
+    let jobs = evidence.stats.consumers.iter().zip(evidence.jobs).map(|(consumer, job)| (consumer.pid, &job.process));
+    let loading = evidence.workers.iter().chain([evidence.server]).map(|process| (process.pid, process));
+    // One process may be several of them.
+    let ours: BTreeMap<u32, f64> = jobs.chain(loading).map(|(pid, process)| (pid, process.cpu_cores)).collect();
+    let others = f64::from(evidence.machine.cores) * evidence.machine.busy_share.min(1.0) - ours.values().sum::<f64>();
+    (!ours.contains_key(&0) && others.is_finite()).then_some(others.min(f64::from(evidence.machine.cores)))
 }
 
 fn free(evidence: &Evidence<'_>) -> String {

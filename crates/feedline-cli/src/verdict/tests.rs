@@ -96,8 +96,10 @@ fn a_slow_loader_is_told_from_what_makes_it_slow() {
     let busy = |case: Case| case.with(|case| case.machine.busy_share = 0.99);
     busy(hungry().workers(8, 0.97)).is(loader, &["8 workers at 97 % CPU, and all 8 cores are busy: add cores"]);
     let starved = |case: &mut Case| case.workers.iter_mut().for_each(|worker| worker.core_wait = 0.5);
-    busy(hungry().workers(8, 0.4).with(starved))
-        .is(loader, &["8 workers at 40 % CPU, and all 8 cores are busy: add cores"]);
+    busy(hungry().workers(8, 0.4).with(starved)).is(
+        loader,
+        &["8 workers at 40 % CPU, and all 8 cores are busy, 4.7 of them with other processes: run those elsewhere, add"],
+    );
     hungry().workers(4, 0.05).is(loader, &["4 workers at 5 % CPU: they wait for storage or network"]);
     // However busy others keep the machine.
     busy(hungry().workers(4, 0.05)).is(loader, &["storage or network"]);
@@ -115,7 +117,8 @@ fn a_slow_loader_is_told_from_what_makes_it_slow() {
         .with(|case| case.server.cpu_cores = 0.99)
         .is(loader, &["no workers", "99 % CPU: give it workers (num_workers="]);
     hungry().with(|case| case.server.cpu_cores = 0.02).is(loader, &["at 2 % CPU: it waits for storage or network"]);
-    busy(hungry().with(|case| case.server.cpu_cores = 0.5)).is(loader, &["all 8 cores are busy"]);
+    busy(hungry().with(|case| case.server.cpu_cores = 0.5))
+        .is(loader, &["all 8 cores are busy, 7.4 of them with other"]);
     hungry()
         .workers(4, 0.9)
         .with(|case| case.workers[1].state = 'T')
@@ -126,6 +129,33 @@ fn a_slow_loader_is_told_from_what_makes_it_slow() {
         .with(|case| case.machine.allowed_cores = 0.5)
         .is(loader, &["the 0.5 of 8 cores that it may use"]);
     hungry().with(|case| case.stats.consumers[0].pid = 700).is(loader, &["in the process of a job"]);
+}
+
+#[test]
+fn others_are_told_from_who_belongs_to_the_feed() {
+    let busy = |number: usize, cpu_cores: f64| {
+        case(0.3, 0.1, 0.5, &vec![0.4; number]).with(|case| {
+            case.machine.busy_share = 1.0;
+            case.jobs.iter_mut().for_each(|job| job.process.cpu_cores = cpu_cores);
+        })
+    };
+    let alone = "all 8 cores are busy: add cores, or use fewer jobs";
+    busy(4, 1.9).is(Kind::Balanced, &[alone]);
+    let crowded =
+        "all 8 cores are busy, 6.0 of them with other processes: run those elsewhere, add cores, or use fewer jobs";
+    busy(2, 1.0).is(Kind::Balanced, &[crowded]);
+    // Four consumers in one process, which serves too.
+    busy(4, 2.0)
+        .with(|case| {
+            case.stats.consumers.iter_mut().for_each(|consumer| consumer.pid = 700);
+            case.server.cpu_cores = 2.0;
+        })
+        .is(Kind::Balanced, &[crowded]);
+    // What one in a container uses can't be seen.
+    busy(2, 0.0).with(|case| case.stats.consumers[0].pid = 0).is(Kind::Balanced, &[alone]);
+    busy(2, 0.0)
+        .with(|case| case.machine.cores = 1)
+        .is(Kind::Balanced, &["the one core is busy, 100 % of it with other processes"]);
 }
 
 #[test]
@@ -300,7 +330,7 @@ proptest! {
         }
         case.workers = workers
             .iter()
-            .map(|&(cpu_cores, state)| Process { cpu_cores, disk_share: cpu_cores, state, ..Process::default() })
+            .map(|&(cpu_cores, state)| Process { pid: 710, cpu_cores, disk_share: cpu_cores, state, ..Process::default() })
             .collect();
         let text = case.verdict().text;
         prop_assert!(!text.is_empty() && !text.contains('\n'));
