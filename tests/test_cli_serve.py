@@ -54,6 +54,22 @@ def test_all_epochs_are_told_and_the_end_is_good(begin: Begin, start: Start) -> 
     assert "\x1b" not in serving.said
 
 
+def test_an_epoch_that_all_left_is_not_told_as_loaded(begin: Begin, start: Start) -> None:
+    serving = begin(
+        *("serve", f"{FILE}:numbered", "--arg", "samples=4000", "--samples", "4000"),
+        *("--name", "train", "--ring", "200"),
+    )
+    serving.until("serving")
+    first = start(roles.take_and_hold, batches=50, batch_size=10)
+    first.expect("holding")
+    first.kill()
+    # It waits for the next epoch, which begins at once: the beginning of this one is gone.
+    start(roles.take_and_hold, batches=1, batch_size=10).expect("holding")
+    serving.until("of 4,000 samples: nobody reads it any more\n")
+    assert "epoch 0 broken off at " in serving.said
+    assert "loaded" not in serving.said
+
+
 @pytest.mark.parametrize(
     ("number", "code", "why"),
     [

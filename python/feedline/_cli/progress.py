@@ -28,6 +28,8 @@ class Progress:
         self._epoch: tuple[int, float, int] | None = None
         # The one that it began with.
         self._first: int | None = None
+        # How many were broken off before it.
+        self._abandoned = 0
         self._is_over = False
         self._began: float | None = None
         # At the end they are gone.
@@ -86,15 +88,24 @@ class Progress:
             return
         running = 0 if is_ended else stats["epoch_samples"]
         last = epoch if is_ended else epoch - 1
-        which = f"epoch {first}" if last == first else f"epochs {first} to {last}"
-        made = samples - running - before
-        rate = made / max(now - began, 0.001)
-        self._screen.line(
-            f"{which} loaded: {counted(made, 'sample')} in {clock(now - began)}, "
-            f"{rate:,.0f} samples/s"
-        )
+        self._tell_epochs(first, last, samples - running - before, now - began, stats)
         self._is_over = is_ended
         self._epoch = (epoch, now, samples - running)
+
+    def _tell_epochs(self, first: int, last: int, made: int, secs: float, stats: Stats) -> None:
+        abandoned = stats["event_counts"]["abandoned"] - self._abandoned
+        self._abandoned += abandoned
+        if abandoned and first == last:
+            length = stats["samples_per_epoch"]
+            where = counted(made, "sample") if length is None else f"{made:,} of {length:,} samples"
+            self._screen.line(f"epoch {first} broken off at {where}: nobody reads it any more")
+            return
+        which = f"epoch {first}" if last == first else f"epochs {first} to {last}"
+        how = f"over, {abandoned} of them broken off" if abandoned else "loaded"
+        rate = made / max(secs, 0.001)
+        self._screen.line(
+            f"{which} {how}: {counted(made, 'sample')} in {clock(secs)}, {rate:,.0f} samples/s"
+        )
 
     def _rate(self) -> float:
         (first, before), (last, after) = self._looks[0], self._looks[-1]

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// What can happen. All are counted from the start: a count that comes to be with its first event would hide that one from
 /// whoever looks at differences.
-const KINDS: [&str; 9] = ["joined", "left", "died", "detached", "epoch", "ring", "stuck", "failed", "stopped"];
+const KINDS: [&str; 10] =
+    ["joined", "left", "died", "detached", "epoch", "abandoned", "ring", "stuck", "failed", "stopped"];
 /// How many are kept.
 const MOST: usize = 64;
 /// The longest text of one: a message with all of them has to fit on the wire.
@@ -24,7 +25,7 @@ pub struct Event {
     pub number: u64,
     /// How long ago it was.
     pub secs_ago: f64,
-    /// "joined", "left", "died", "detached", "epoch", "ring", "stuck", "failed" or "stopped".
+    /// "joined", "left", "died", "detached", "epoch", "abandoned", "ring", "stuck", "failed" or "stopped".
     pub kind: String,
     /// The consumer that it happened to, if it was one.
     pub pid: Option<u32>,

@@ -333,6 +333,9 @@ impl Producer<'_> {
         let expected = self.shared.head.length().samples;
         if let Some(length) = length {
             self.shared.head.set_length(length);
+        } else {
+            let text = format!("epoch {epoch} broken off: nobody reads it any more");
+            state.events.note("abandoned", None, &text);
         }
         self.shared.announce(&state);
         drop(state);

@@ -100,6 +100,7 @@ export const HAPPENINGS = {
   died: { word: 'died', tone: 'bad', form: 'cross' },
   detached: { word: 'detached', tone: 'bad', form: 'cross' },
   epoch: { word: 'epoch', tone: 'faint', form: 'tick' },
+  abandoned: { word: 'broken off', tone: 'calm', form: 'cross' },
   ring: { word: 'ring', tone: 'calm', form: 'dot' },
   stuck: { word: 'loader stuck', tone: 'bad', form: 'cross' },
   failed: { word: 'failed', tone: 'bad', form: 'cross' },
