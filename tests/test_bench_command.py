@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,8 +17,9 @@ import numpy as np
 import pytest
 
 from feedline._cli.bench.batches import samples_in
-from feedline._cli.bench.parts import Part, Plan, TooSlowError, loader_each
+from feedline._cli.bench.parts import Part, Plan, TooSlowError, hangs, loader_each
 from feedline._cli.bench.verdict import disturbance, judge, saving
+from feedline._fleet.children import Step
 from feedline._fleet.screen import Progress
 from processes import eventually, processes_with
 
@@ -70,6 +72,14 @@ def raises():
 
 def hangs():
     yield np.zeros((4, 4))
+    time.sleep(1000)
+
+def stuck():
+    """For a while all is well."""
+    began = time.monotonic()
+    while time.monotonic() < began + 0.4:
+        time.sleep(0.005)
+        yield np.zeros((4, 4))
     time.sleep(1000)
 
 def never():
@@ -179,6 +189,26 @@ def test_a_loader_that_is_too_slow(
         loader_each("one job alone", 1, plan, tmp_path, progress)
     assert "\n  " in str(error.value)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_loader_that_hangs_gets_no_recommendation(bench: Bench) -> None:
+    code, out, err = bench.run("stuck", "--jobs", "1", "--seconds", "4")
+    assert (code, out) == (1, "")
+    assert re.match(r"error: one job alone: a job got no batch for the last \d\.\d s: ", err), err
+    assert "measure longer: --seconds 40" in err
+
+
+def test_what_counts_as_hanging() -> None:
+    def after(*moments: float) -> bool:
+        return hangs([Step(at, 1, 1) for at in moments], 10.0, 14.0)
+
+    assert after(9.9, 10.0, 10.1)
+    assert after(9.6, 9.7)
+    # One that is slow, or rests between epochs, or has only begun to.
+    assert not after(9.0, 10.5, 12.0)
+    assert not after(9.9, 10.0, 11.2, 11.3)
+    assert not after(11.9, 12.0, 12.1)
+    assert not after(10.0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

@@ -6,11 +6,12 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
-from feedline._fleet.children import Child, ChildFailedError, Fleet
+from feedline._fleet.children import Child, ChildFailedError, Fleet, Step
 from feedline._fleet.measure import CPU_TICK_SECS, busy_cpu_secs, memory_bytes, usage
 from feedline._fleet.screen import Progress
 
@@ -21,6 +22,9 @@ _EXPECTED_START_SECS = 6.0
 # A part may take this much longer, for every job to have some batches.
 _LONGER = 3.0
 _ENOUGH_REPORTS = 3
+# A job without a batch for this long, for so many times the longest wait before, and for so much of
+# the measured time, has a loader that hangs.
+_HANGS_SECS, _HANGS_TIMES, _HANGS_SHARE = 1.0, 3.0, 0.5
 _END_SECS = 3.0
 
 
@@ -155,6 +159,13 @@ def _measure(
     # Asked for only now, because finding out costs CPU time too.
     memory = memory_bytes(fleet.groups)
     fleet.end(jobs, _END_SECS)
+    if any(hangs(job.steps, start, end) for job in jobs):
+        silent = max(end - job.steps[-1].at for job in jobs)
+        raise TooSlowError(
+            f"{name}: a job got no batch for the last {silent:.1f} s: the loader hangs, or rests "
+            "for longer than was measured\n"
+            f"  try it alone, or measure longer: --seconds {10 * plan.secs:g}"
+        )
     rates = [job.rate(start, end) for job in jobs]
     if not all(rates):
         raise TooSlowError(
@@ -173,6 +184,13 @@ def _measure(
         all_cores=os.cpu_count() or 1,
         other_cores=max(0.0, busy_after - busy_before - cpu_secs) / secs,
     )
+
+
+def hangs(steps: list[Step], start: float, end: float) -> bool:
+    """Whether batches came, and then none for far longer than usual: a rate would mean nothing."""
+    longest = max((after.at - before.at for before, after in pairwise(steps)), default=end - start)
+    least = max(_HANGS_SECS, _HANGS_TIMES * longest, _HANGS_SHARE * (end - start))
+    return end - steps[-1].at > least
 
 
 def _enough(jobs: list[Child], since: float) -> bool:
