@@ -230,3 +230,17 @@ def test_of_many_servers_started_together_one_gets_the_name(start: Start) -> Non
     events = {child.pid: child.report()["event"] for child in children}
     assert sorted(events.values()) == ["lost"] * 4 + ["won"]
     assert [events[info.pid] for info in feedline.feeds()] == ["won"]
+
+
+@pytest.mark.parametrize("kind", ["dataset", "tensor", "array"])
+def test_what_holds_samples_is_no_loader(kind: str) -> None:
+    """Each sample would be taken for a batch, and cut along its first dimension."""
+    torch = pytest.importorskip("torch")
+    from torch.utils.data import TensorDataset
+
+    samples = torch.zeros(100, 3)
+    holder = {"dataset": TensorDataset(samples), "tensor": samples, "array": samples.numpy()}[kind]
+    with pytest.raises(
+        TypeError, match=r"a loader is an iterable of batches, not .*\n  .*DataLoader"
+    ):
+        feedline.Server(holder, "train")

@@ -27,10 +27,8 @@ def check_loader(loader: object) -> None:
 
 def _check_is_no_dataset(loader: object) -> None:
     """Refuse what would be taken apart sample by sample, each for a batch."""
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-    if (torch and isinstance(loader, torch.Tensor)) or (
-        numpy and isinstance(loader, numpy.ndarray)
-    ):
+    torch = sys.modules.get("torch")
+    if isinstance(loader, numpy.ndarray) or (torch and isinstance(loader, torch.Tensor)):
         raise TypeError(
             f"a loader is an iterable of batches, not one {type(loader).__name__}\n"
             "  pass a list of batches, such as tensor.split(64), or a DataLoader"

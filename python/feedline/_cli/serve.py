@@ -152,6 +152,9 @@ class _Serving:
         self._progress.show(stats)
         name, epochs = stats["name"], stats["epochs"]
         until = "until Ctrl-C" if epochs is None else f"for {counted(epochs, 'epoch')}"
+        linger = self._server._options["linger_secs"]
+        if linger is not None:
+            until += f", or until {linger:g} s after the last consumer has left"
         self._screen.line(
             f'serving "{name}" (pid {os.getpid()}) {until}\n'
             f'  attach with: feedline.attach("{name}", batch_size=...)'

@@ -253,7 +253,8 @@ mod tests {
         };
         let long = [b"GET /metrics HTTP/1.1\r\nX: ".as_slice(), &vec![b'x'; LONGEST]].concat();
         for (asked, status, has_numbers) in [
-            (b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".as_slice(), "200 OK", true),
+            (b"GET /metrics HTTP/1.1\r\nHost: localhost:9464\r\n\r\n".as_slice(), "200 OK", true),
+            (b"GET /metrics HTTP/1.1\r\nhost: elsewhere.example\r\n\r\n", "403 Forbidden", false),
             (b"GET /metrics?x=1 HTTP/1.0\n\n", "200 OK", true),
             (b"HEAD /metrics HTTP/1.1\r\n\r\n", "200 OK", false),
             (b"GET / HTTP/1.1\r\n\r\n", "404 Not Found", false),
