@@ -262,8 +262,14 @@ def test_what_the_numbers_mean() -> None:
     )
     assert judge(alone, each, part(100, 2.3)).kind == "less-cpu"
     assert judge(alone, each, part(102, 9.8)).kind == "nothing"
-    cheap = judge(part(90_000, 0.01, jobs=1), part(50_000, 0.01), part(90_000, 0.005))
+    # Jobs that keep all cores busy with handing on what costs nothing ...
+    busy = replace(part(50_000, 0.01), all_cores=2)
+    cheap = judge(part(90_000, 0.01, jobs=1), busy, part(90_000, 0.005))
     assert cheap.kind == "nothing"
+    # ... and jobs that wait for one disk.
+    waiting = judge(part(3200, 0.002, jobs=1), part(800, 0.002), part(3200, 0.001))
+    assert waiting.kind == "faster"
+    assert "load 4.0x as fast each: they share what they wait for" in waiting.text
     assert "1.0 % of a core for each 1,000 samples/s" in cheap.text
 
 

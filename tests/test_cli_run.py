@@ -162,6 +162,19 @@ def test_a_feed_is_served_beside_them(begin: Begin) -> None:
     assert '[feed] feed "train" ended' in running.said
 
 
+def test_a_job_that_ends_without_a_batch_keeps_nobody_waiting(begin: Begin) -> None:
+    code = (
+        "import feedline, os; os.environ['FEEDLINE_JOB'] == '1' or "
+        "list(feedline.attach('train', batch_size=10))"
+    )
+    running = begin(
+        *("run", "-n", "2", "--name", "train", "--serve", f"{TESTS}/served.py:numbered"),
+        *("--", sys.executable, "-c", code),
+    )
+    assert running.exit_code() == 1, running.said
+    assert "job 1 ended before the feed had all its jobs" in running.said
+
+
 def test_a_feed_that_ends_first_starts_no_job(begin: Begin) -> None:
     loader = f"{TESTS}/served.py:raises"
     running = begin(

@@ -170,6 +170,17 @@ def test_a_stopped_server_with_a_full_queue_is_there(start: Start, folder: Path)
     assert f"kill -9 {server.pid}" in stop.stderr
 
 
+@pytest.mark.parametrize("command", ["ls", "top", "stop", "metrics"])
+def test_a_folder_that_is_none_is_not_empty(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setenv("FEEDLINE_DIR", str(file))
+    assert cli([command], [])[0] == 1
+    assert f"cannot use {file} for sockets: Not a directory" in capfd.readouterr().err
+
+
 @needs_root
 def test_another_user_may_look_and_not_stop(start: Start, folder: Path) -> None:
     server = serving(start, allow=[GUEST])

@@ -78,6 +78,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>, host: &Host) -> Outcome {
 }
 
 fn act(command: Command, host: &Host) -> anyhow::Result<Outcome> {
+    if let Command::Ls(_) | Command::Top(_) | Command::Stop(_) | Command::Dashboard(_) | Command::Metrics(_) = command {
+        feedline_core::names::check_readable()?;
+    }
     let python = |command, options| Ok(Outcome::Python { command, options });
     match command {
         Command::Demo(options) => return python("demo", serde_json::to_value(options)?),

@@ -14,6 +14,8 @@ pub(crate) fn run(options: &Stop) -> anyhow::Result<()> {
     }
     let names =
         if options.all { names::feeds().into_iter().map(|feed| feed.name).collect() } else { options.names.clone() };
+    let mut names: Vec<String> = names;
+    names.dedup();
     if names.is_empty() {
         say("no feeds run for this user");
     }
@@ -55,7 +57,7 @@ fn stop(name: &str, timeout: Duration) -> anyhow::Result<u32> {
     let secs = timeout.as_secs_f64();
     let text = format!(
         "feed {name:?} (pid {pid}) has not ended in {secs} s: its process is stopped, or very busy\n  \
-         wait longer with --timeout-secs, or end it by force: kill -9 {pid}"
+         it was asked to, and will when it goes on; wait longer with --timeout-secs, or end it by force: kill -9 {pid}"
     );
     Err(Failed(text).into())
 }

@@ -222,6 +222,16 @@ pub fn server_of(path: &Path) -> Option<u32> {
     holder(&lock)
 }
 
+/// Why the folder can't be looked into; one that isn't there yet has no feeds in it.
+pub fn check_readable() -> Result<(), Error> {
+    match fs::read_dir(folder()) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::Folder { path: folder(), why: error.to_string() })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The feeds that run on this machine for this user.
 pub fn feeds() -> Vec<FeedInfo> {
     let Ok(entries) = fs::read_dir(folder()) else { return Vec::new() };

@@ -121,7 +121,7 @@ class Progress:
         if stats["replay"] and length is not None and stats["samples"] >= length:
             return f"the epoch is kept whole: {counted(length, 'sample')}  {consumers}"
         joined = sum(consumer["joined"] for consumer in stats["consumers"])
-        if joined < stats["wait_for"] and stats["epoch"] == 0 and not self._has_begun(stats):
+        if not stats["gate_open"]:
             return f"waiting for consumers: {joined} of {stats['wait_for']} have come"
         rate = self._rate()
         parts = [f"epoch {stats['epoch']}"]
@@ -133,10 +133,6 @@ class Progress:
         if length and rate > 0:
             parts.append(f"{clock(max(length - done, 0) / rate)} left")
         return "  ".join([*parts, consumers])
-
-    def _has_begun(self, stats: Stats) -> bool:
-        """Whether anybody ever joined."""
-        return any(event["kind"] == "joined" for event in stats["events"])
 
 
 def clock(secs: float) -> str:

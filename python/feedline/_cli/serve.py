@@ -100,6 +100,10 @@ def _bound(server: Server, name: str) -> ServerCore:
         return server._bind()
     except (FeedlineError, OSError) as error:
         raise CommandFailedError(str(error)) from None
+    except OverflowError as error:
+        raise UsageError(
+            f"a number is too large to count samples with: {error}\n  give a smaller one"
+        ) from None
 
 
 def _share(text: str) -> str | float:

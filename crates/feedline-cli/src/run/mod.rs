@@ -19,6 +19,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use feedline_core::names;
+use feedline_core::visitor::Visitor;
 use rustix::process::Signal;
 
 use self::member::{Member, Status};
@@ -45,6 +46,8 @@ pub(crate) fn run(options: &Run, host: &Host) -> anyhow::Result<u8> {
         keep_going: options.keep_going,
         ending: None,
         interrupts: 0,
+        gate: options.name.clone().filter(|_| options.serve.is_some() && !options.keep_going),
+        is_barred: false,
     };
     let started = crew.start_all(options, host);
     if let Err(error) = started {
@@ -79,6 +82,10 @@ struct Crew {
     keep_going: bool,
     ending: Option<Ending>,
     interrupts: u32,
+    /// The feed that waits for all jobs, until it has them.
+    gate: Option<String>,
+    /// It waits for a job that has ended.
+    is_barred: bool,
 }
 
 /// The members were told to end.
@@ -233,15 +240,27 @@ impl Crew {
     /// Looks who has ended, and ends the others if one has failed.
     fn look(&mut self) {
         let was_told = self.ending.is_some_and(|ending| ending.is_ours);
-        let mut failed = None;
+        let (mut failed, mut done) = (None, None);
         for member in &mut self.members {
-            if let Some(end) = member.look(was_told)
-                && end.status != Status::Code(0)
-            {
-                failed = failed.or_else(|| Some((member.name(), end.status)));
+            match member.look(was_told).map(|end| end.status) {
+                Some(Status::Code(0)) if !member.is_feed => done = Some(member.name()),
+                Some(status) if status != Status::Code(0) => failed = failed.or_else(|| Some((member.name(), status))),
+                _ => {}
             }
         }
         let others = self.alive().any(|member| !member.is_feed);
+        if let Some(name) = done
+            && self.ending.is_none()
+            && others
+            && self.gate.as_deref().is_some_and(is_shut)
+        {
+            say(&format!(
+                "{name} ended before the feed had all its jobs: the others would wait for it\n  ending them; --keep-going lets \
+                 jobs begin without each other"
+            ));
+            self.is_barred = true;
+            self.tell(Signal::TERM, true);
+        }
         if let Some((name, status)) = failed
             && self.ending.is_none()
             && others
@@ -266,8 +285,15 @@ impl Crew {
             return 130;
         }
         let ends = self.members.iter().filter_map(|member| member.end);
-        ends.filter(|end| !end.was_told).map(|end| end.status.code()).max().unwrap_or(0)
+        let worst = ends.filter(|end| !end.was_told).map(|end| end.status.code()).max().unwrap_or(0);
+        worst.max(u8::from(self.is_barred))
     }
+}
+
+/// Whether a feed still waits for consumers before it hands out anything.
+fn is_shut(name: &str) -> bool {
+    let stats = Visitor::connect(name).and_then(|mut visitor| visitor.stats(LOOK));
+    stats.is_ok_and(|stats| !stats.gate_open)
 }
 
 fn describe(status: Status) -> String {
