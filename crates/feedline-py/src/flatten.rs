@@ -317,7 +317,7 @@ impl Walk {
     fn pickle(&self, object: &Bound<'_, PyAny>) -> Result<Leaf<'static>, Refusal> {
         if !self.allow_pickle {
             return Err(Refusal::Unsupported(format!(
-                "{} is a {}, which a feed carries only pickled\n  yield tensors, arrays, numbers or strings instead, or give \
+                "{} is of type {}, which a feed carries only pickled\n  yield tensors, arrays, numbers or strings instead, or give \
                  allow_pickle=True to the server and to attach()",
                 self.name(),
                 type_name(object),

@@ -91,7 +91,9 @@ fn columns(view: &View, rows: &[(&ConsumerStats, &Job)], width: usize) -> Vec<Co
         column("PID", Keep::Always, true, &|consumer, _| pid(view, consumer)),
         column("USER", Keep::User, false, &|_, job| plain(cut(&job.user, 10))),
         column("BATCH", Keep::Batch, true, &|consumer, _| {
-            plain(consumer.batch_size.map_or_else(|| "own".into(), |size| size.to_string()))
+            // A rank's own, as it was asked for.
+            let ranks = consumer.rank.map_or(1, |(_, world)| u64::from(world));
+            plain(consumer.batch_size.map_or_else(|| "own".into(), |size| (size / ranks).to_string()))
         }),
         column("BATCHES/S", Keep::Always, true, &|_, job| plain(rate(job.batches_per_sec))),
         column("WAITING", Keep::Always, false, &|consumer, job| waiting(&view.stats, consumer, job, is_wide)),

@@ -409,7 +409,10 @@ impl Control {
             if let Some(link) = self.links.get_mut(&id)
                 && link.bring(ring).is_ok()
             {
-                let batch_size = member.batch_size.map_or_else(String::new, |size| format!(", batch size {size}"));
+                let batch_size = member.batch_size.map_or_else(String::new, |size| {
+                    let ranks = member.rank.map_or(1, |rank| u64::from(rank.world));
+                    format!(", batch size {}", size / ranks)
+                });
                 events.note("joined", Some(member.pid), &format!("epoch {}{batch_size}", place.epoch));
                 let _ = link.channel.send(&Reply::joined(member.join_number, place), vec![]);
                 fault::point("server:join_answered");
