@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -168,6 +169,31 @@ def test_a_stopped_server_with_a_full_queue_is_there(start: Start, folder: Path)
     assert stop.returncode == 1
     assert f'feed "train" (pid {server.pid}) does not answer' in stop.stderr
     assert f"kill -9 {server.pid}" in stop.stderr
+
+
+def serve_with_few_descriptors(limit: int) -> None:
+    with feedline.Server(Numbered(100, 10), "train") as server:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+        say("ready")
+        server.wait()
+    say("done")
+
+
+def test_the_owner_gets_in_where_consumers_do_not(start: Start, folder: Path) -> None:
+    """A consumer for every eight descriptors, and no more; who looks, or ends the feed, does."""
+    server = start(serve_with_few_descriptors, limit=96)
+    server.expect("ready")
+    attached = [feedline.attach("train", batch_size=10) for _ in range(96 // 8)]
+    for feed in attached:
+        next(iter(feed))
+    with pytest.raises(feedline.StalledError, match="as many consumers as it can"):
+        next(iter(feedline.attach("train", batch_size=10, timeout_secs=0.5)))
+    command = [sys.executable, "-m", "feedline", "stop", "train"]
+    stop = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    assert stop.stderr == f"stopped train (pid {server.pid})\n"
+    server.expect("done")
+    for feed in attached:
+        feed.close()
 
 
 @pytest.mark.parametrize("command", ["ls", "top", "stop", "metrics"])

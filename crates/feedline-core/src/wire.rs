@@ -52,16 +52,16 @@ pub enum Request {
     Join(Join),
     /// Gives its cursor back.
     Leave,
-    /// Is about to close the connection: it did not crash.
-    Bye,
     /// Wants to know how things stand.
     Stats,
-    /// Wants the feed to end. From its own user only.
-    Stop,
     /// Wants to know whether anybody is there.
     Ping,
     /// Wants to know where the loader hangs; answered if it does.
     Diagnose,
+    /// Wants the feed to end. From its own user only.
+    Stop,
+    /// Is about to close the connection: it did not crash.
+    Bye,
 }
 
 /// What a consumer says when it wants a cursor.

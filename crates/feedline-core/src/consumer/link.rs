@@ -88,6 +88,7 @@ impl Link {
         let path = names::socket_path(name)?;
         let began = Instant::now();
         loop {
+            let mut closed_by = None;
             if let Some((channel, server)) = connect_to(&path, allow)? {
                 let mut link = Self { channel, server, open: true, failure: None };
                 link.send(&Request::Hello { magic: MAGIC, version: VERSION, consumer: true })?;
@@ -95,9 +96,13 @@ impl Link {
                 if let Some(welcome) = link.await_welcome(name, began, timeout, check)? {
                     return Ok((link, welcome));
                 }
+                closed_by = (!link.server.is_dead()).then_some(link.server.pid);
             }
             if began.elapsed() >= timeout {
                 let waited_secs = timeout.as_secs_f64();
+                if let Some(pid) = closed_by {
+                    return Err(full_error(name, pid, waited_secs));
+                }
                 return Err(Error::NotFound { name: name.clone(), waited_secs, running: names::running_text() });
             }
             check()?;
@@ -226,6 +231,13 @@ impl Link {
             self.server.pid,
         ))
     }
+}
+
+fn full_error(name: &str, pid: u32, waited_secs: f64) -> Error {
+    Error::Stalled(format!(
+        "feed {name:?} (pid {pid}) has let nobody else in for {waited_secs} s: it has as many consumers as it can\n  \
+         end some, or start its server with a higher `ulimit -n`: it takes one for 8 descriptors, and 1024 at most"
+    ))
 }
 
 fn unpack(ring: RingInfo, fds: Vec<OwnedFd>) -> Result<Welcome, Error> {

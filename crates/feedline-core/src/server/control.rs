@@ -241,6 +241,11 @@ impl Control {
                         return Err(WireError::Malformed("another version of the protocol"));
                     }
                     link.stage = if consumer { Stage::Waiting } else { Stage::Visitor };
+                    let peer = Arc::clone(&link.peer);
+                    let others = self.links.values().filter(|link| link.is_consumer()).count() - usize::from(consumer);
+                    if consumer && !self.door.seats(&self.shared, &peer, others) {
+                        return Err(WireError::Closed);
+                    }
                 }
                 Request::Join(join) => {
                     let Stage::Welcome(_) = link.stage else { return Err(WireError::Malformed("an early join")) };

@@ -13,10 +13,11 @@ use crate::access::is_own;
 use crate::error::Error;
 use crate::wire::{Channel, Reply};
 
-const MAX_CONNECTIONS: usize = 1024;
-/// One connection for so many descriptors that this process may have: a consumer takes four, and the loader wants some for
-/// its files.
+const MAX_CONSUMERS: usize = 1024;
+/// One of them for so many descriptors that this process may have: it takes four, and the loader wants some for its files.
 const DESCRIPTORS_EACH: u64 = 8;
+/// So many more connections for the feed's own user, who may want to look at it, or to end it.
+const RESERVE: usize = 8;
 /// Of all connections, those that one other user may have.
 const SHARE_OF_OTHERS: usize = 4;
 
@@ -53,33 +54,46 @@ impl Door {
         channel: &mut Channel,
         there: impl Iterator<Item = &'a Peer> + Clone,
     ) -> bool {
-        let (name, Peer { pid, uid, .. }) = (&shared.name, peer);
-        let why = if shared.options.allow.permits(peer) {
-            let count = there.clone().count();
-            let of_theirs = there.filter(|other| other.uid == peer.uid).count();
-            let most = most_connections();
-            if count < most && (is_own(peer) || of_theirs < most / SHARE_OF_OTHERS) {
-                return true;
-            }
-            format!("{count} connections are open")
-        } else {
-            let own = geteuid().as_raw();
+        if !shared.options.allow.permits(peer) {
+            let (name, own, uid) = (&shared.name, geteuid().as_raw(), peer.uid);
             let why = format!(
                 "feed {name:?} belongs to user {own} and does not let in user {uid}\n  \
                  its owner can change that: Server(..., allow=({uid},))"
             );
             let _ = channel.send(&Reply::Refused { why, batch_size: false }, vec![]);
-            "it is not allowed to attach".to_owned()
-        };
+            self.tell(shared, peer, "it is not allowed to attach");
+            return false;
+        }
+        let count = there.clone().count();
+        let of_theirs = there.filter(|other| other.uid == peer.uid).count();
+        let most = most_consumers();
+        let is_room =
+            if is_own(peer) { count < most + RESERVE } else { count < most && of_theirs < most / SHARE_OF_OTHERS };
+        if !is_room {
+            self.tell(shared, peer, &format!("{count} connections are open"));
+        }
+        is_room
+    }
+
+    /// Whether a peer may be a consumer beside so many. One who may not tries again: somebody may leave.
+    pub fn seats(&mut self, shared: &Shared, peer: &Peer, others: usize) -> bool {
+        let most = most_consumers();
+        if others >= most {
+            self.tell(shared, peer, &format!("there are {most} consumers, the most that `ulimit -n` lets it have"));
+        }
+        others < most
+    }
+
+    fn tell(&mut self, shared: &Shared, peer: &Peer, why: &str) {
         if self.told.is_none_or(|at| at.elapsed() > Duration::from_secs(1)) {
             self.told = Some(Instant::now());
-            tracing::warn!("feed {name:?}: refused pid {pid} of user {uid}: {why}");
+            tracing::warn!("feed {:?}: refused pid {} of user {}: {why}", shared.name, peer.pid, peer.uid);
         }
-        false
     }
 }
 
-fn most_connections() -> usize {
+/// How many consumers there may be: as many as connections, less the reserve.
+fn most_consumers() -> usize {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    MAX_CONNECTIONS.min((descriptors / DESCRIPTORS_EACH).max(4) as usize)
+    MAX_CONSUMERS.min((descriptors / DESCRIPTORS_EACH).max(4) as usize)
 }
