@@ -16,11 +16,10 @@ import pytest
 
 import roles
 from conftest import Start
-from processes import eventually
+from limits import MB, memory_group
 from test_users import needs_root
 
 PATIENCE_SECS = 50.0
-MB = 1 << 20
 
 Doctor = Callable[..., tuple[int, dict[str, dict[str, Any]]]]
 
@@ -173,23 +172,8 @@ sys.exit(feedline.__main__.main())
 @pytest.fixture
 def group() -> Iterator[Path]:
     """A control group with some memory, but not much."""
-    for root, limit in (
-        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-        ("/sys/fs/cgroup", "memory.max"),
-    ):
-        path = Path(root) / f"feedline-doctor-{os.getpid()}"
-        try:
-            path.mkdir()
-            (path / limit).write_text(str(600 * MB))
-            break
-        except OSError:
-            if path.is_dir():
-                path.rmdir()
-    else:
-        pytest.skip("no control group for memory can be made here")
-    yield path
-    eventually(lambda: not (path / "cgroup.procs").read_text().split())
-    path.rmdir()
+    with memory_group(600 * MB) as group:
+        yield group
 
 
 def test_a_control_group(quick: Path, group: Path) -> None:

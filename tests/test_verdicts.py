@@ -6,6 +6,7 @@ another.
 
 from __future__ import annotations
 
+import itertools
 import re
 import signal
 import time
@@ -21,6 +22,7 @@ import feedline
 import roles
 from child import hear, say
 from conftest import Start
+from limits import MB, enter, memory_group, slow_disk
 from looking import judged
 from processes import eventually
 
@@ -43,10 +45,11 @@ class Paced:
 class ReadyMade:
     """The same large batch again and again: nothing to load, much to copy."""
 
+    def __init__(self, *batches: int) -> None:
+        self.batches = batches
+
     def __iter__(self) -> Iterator[Bytes]:
-        batch = np.zeros((4, 1 << 20), np.uint8)
-        while True:
-            yield batch
+        return itertools.repeat(np.zeros((4, 1 << 20), np.uint8), *self.batches)
 
 
 class Burning:
@@ -138,9 +141,50 @@ def test_copying_that_takes_the_time_is_told(start: Start, tmp_path: Path, in_fi
     place = {"history_dir": str(tmp_path), "history": "64MB"} if in_file else {"history": 0}
     serve(start, "ReadyMade", ring="128MB", **place)
     start(train)
-    view = judged("train", "disk-bound" if in_file else "copy-bound", "1 job waits", "/s")
+    told = "without waiting for the disk" if in_file else "smaller samples"
+    view = judged("train", "copy-bound", "1 job waits", "/s", told)
     assert view["history_in_file"] == in_file
     assert view["copying_share"] > view["loading_share"]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """Slow, and with room for 900 MB."""
+    with slow_disk(tmp_path, 900 * MB, 30 * MB) as path:
+        yield path
+
+
+def test_a_slow_disk_holds_up_who_writes_to_it(disk: Path, start: Start) -> None:
+    serve(start, "ReadyMade", ring="64MB", history="400MB", history_dir=str(disk))
+    start(train)
+    judged("train", "disk-bound", "1 job waits", "waiting for the disk", "a faster disk")
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A control group with 160 MB of memory."""
+    with memory_group(160 * MB) as path:
+        yield path
+
+
+def read_all_pages(group: str) -> None:
+    """Again and again, until the feed ends."""
+    enter(group)
+    feed = feedline.attach("train", batch_size=4)
+    while True:
+        for batch in feed:
+            assert not batch[:, ::4096].any()
+
+
+def test_what_does_not_fit_into_memory_is_read_from_the_disk(
+    group: Path, start: Start, tmp_path: Path
+) -> None:
+    """A replayed epoch of 420 MB, in a file."""
+    inside = ("sh", "-c", f'echo $$ >"{group}/cgroup.procs"; exec "$@"', "sh")
+    options = {"replay": True, "samples": 400, "history_dir": str(tmp_path)}
+    serve(start, "ReadyMade", 100, prefix=inside, **options)
+    start(read_all_pages, group=str(group))
+    judged("train", "disk-bound", "1 job reads what is kept from the disk", "a faster disk")
 
 
 def test_slow_trainers_have_nothing_to_gain(start: Start) -> None:

@@ -18,11 +18,10 @@ import pytest
 import feedline
 from child import say
 from conftest import Start
+from limits import MB, enter, memory_group
 from loaders import Numbered
-from processes import eventually
 from reading import expected, read
 
-MB = 1 << 20
 DISK_MB = 8
 GROUP_MB = 200
 
@@ -44,24 +43,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def small_group() -> Iterator[Path]:
-    """A control group with little memory."""
-    for root, limit in (
-        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-        ("/sys/fs/cgroup", "memory.max"),
-    ):
-        path = Path(root) / f"feedline-test-{os.getpid()}"
-        try:
-            path.mkdir()
-            (path / limit).write_text(str(GROUP_MB * MB))
-            break
-        except OSError:
-            if path.is_dir():
-                path.rmdir()
-    else:
-        pytest.skip("no control group for memory can be made here")
-    yield path
-    eventually(lambda: not (path / "cgroup.procs").read_text().split())
-    path.rmdir()
+    with memory_group(GROUP_MB * MB) as group:
+        yield group
 
 
 def test_a_disk_that_is_too_small(small_disk: Path) -> None:
@@ -107,7 +90,7 @@ def test_a_disk_that_fills_up_later(small_disk: Path) -> None:
 
 
 def serve_in_group(group: str, **options: Any) -> None:
-    (Path(group) / "cgroup.procs").write_text(str(os.getpid()))
+    enter(group)
     server = feedline.Server(Numbered(1000, 10, width=4096), "train", epochs=1, **options)
     server.start()
     say("ready")

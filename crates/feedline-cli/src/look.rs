@@ -6,15 +6,15 @@ use std::time::Instant;
 use feedline_core::proc::{self, Stat};
 use feedline_core::server::ServerStats;
 
-use crate::machine::{Ticks, allowed_cores};
+use crate::machine::Cores;
 
 /// What was seen at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Look {
     pub at: Instant,
     pub stats: ServerStats,
-    pub ticks: Ticks,
-    pub allowed_cores: f64,
+    /// Those of the server.
+    pub cores: Cores,
     /// The server's children that load.
     pub workers: Vec<u32>,
     /// The server, its workers and its consumers, as far as they can be seen.
@@ -26,7 +26,8 @@ pub(crate) struct Look {
 pub(crate) struct Seen {
     pub state: char,
     pub cpu_secs: f64,
-    pub major_faults: u64,
+    /// Of those who may have to read what is kept from a disk.
+    pub disk_read_bytes: u64,
     /// Of those that load.
     pub core_wait_secs: f64,
 }
@@ -34,20 +35,20 @@ pub(crate) struct Seen {
 impl Look {
     pub fn new(stats: ServerStats) -> Self {
         let at = Instant::now();
-        let ticks = Ticks::now();
+        let cores = Cores::of(stats.pid);
         let workers = workers(&stats);
         let mut processes = BTreeMap::new();
         let consumers = stats.consumers.iter().map(|consumer| (consumer.pid, false));
         let loaders = workers.iter().chain([&stats.pid]).map(|&pid| (pid, true));
         for (pid, loads) in consumers.chain(loaders) {
-            if let Some(Stat { state, cpu_secs, major_faults, .. }) = Stat::of(pid) {
+            if let Some(Stat { state, cpu_secs, .. }) = Stat::of(pid) {
                 // A trainer may have hundreds of threads, and its worries are not the loader's.
                 let core_wait_secs = if loads { proc::core_wait_secs(pid) } else { 0.0 };
-                processes.insert(pid, Seen { state, cpu_secs, major_faults, core_wait_secs });
+                let disk_read_bytes = if stats.history_in_file { proc::disk_read_bytes(pid) } else { 0 };
+                processes.insert(pid, Seen { state, cpu_secs, disk_read_bytes, core_wait_secs });
             }
         }
-        let allowed_cores = allowed_cores(stats.pid, ticks.cores);
-        Self { at, stats, ticks, allowed_cores, workers, processes }
+        Self { at, stats, cores, workers, processes }
     }
 }
 

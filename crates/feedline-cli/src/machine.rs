@@ -1,5 +1,6 @@
 //! What the machine has to give: how many cores, how busy they are, how many a process may use.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use serde::Serialize;
@@ -13,101 +14,235 @@ pub struct Machine {
     pub busy_share: f64,
     /// How many of them the server and its workers may use: `taskset`, or a container's limit, may leave it fewer.
     pub allowed_cores: f64,
+    /// How many of those nobody uses.
+    pub free_cores: f64,
+    /// In how many of its periods a container's limit was used up.
+    pub throttled_share: f64,
 }
 
-/// The clocks of all cores since the machine started, in ticks.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Ticks {
+/// What a process may compute with, at one moment: clocks that only grow.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cores {
+    /// The clocks of each core of the machine.
+    ticks: BTreeMap<u32, Ticks>,
+    /// Those that the process may run on; all, if nobody tells.
+    may_use: Vec<u32>,
+    quota: Option<Quota>,
+}
+
+/// How long a core has been there since the machine started, in ticks, and how much of it somebody computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Ticks {
     busy: u64,
     all: u64,
-    pub cores: u32,
 }
 
-impl Ticks {
-    pub fn now() -> Self {
-        fs::read_to_string("/proc/stat").map(|text| Self::parse(&text)).unwrap_or_default()
-    }
-
-    /// `cpu  user nice system idle iowait irq softirq steal guest guest_nice`, then a line for each core.
-    fn parse(stat: &str) -> Self {
-        let is_core = |line: &&str| line.starts_with("cpu") && !line.starts_with("cpu ");
-        let cores = stat.lines().filter(is_core).count() as u32;
-        let sum = stat.lines().find(|line| line.starts_with("cpu ")).unwrap_or_default();
-        let ticks: Vec<u64> = sum.split_whitespace().skip(1).take(8).flat_map(str::parse).collect();
-        let all: u64 = ticks.iter().sum();
-        let idle: u64 = ticks.iter().skip(3).take(2).sum();
-        Self { busy: all - idle, all, cores }
-    }
-
-    /// How busy they have been since.
-    pub fn busy_since(&self, before: &Self) -> f64 {
-        let all = self.all.saturating_sub(before.all);
-        if all == 0 { 0.0 } else { (self.busy.saturating_sub(before.busy) as f64 / all as f64).min(1.0) }
-    }
+/// The limit of a control group: so many cores' time in each period.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Quota {
+    cores: f64,
+    periods: u64,
+    /// Periods in which it was used up.
+    throttled: u64,
 }
 
-/// How many cores a process may use.
-pub(crate) fn allowed_cores(pid: u32, cores: u32) -> f64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    let by_affinity = list.and_then(|list| listed(list.trim())).map_or(f64::from(cores), f64::from);
-    by_affinity.min(f64::from(cores)).min(quota_cores(pid).unwrap_or(f64::INFINITY))
-}
-
-/// `0-3,8,10-11` are seven.
-fn listed(list: &str) -> Option<u32> {
-    list.split(',')
-        .map(|range| {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-            (last >= first).then(|| last - first + 1)
-        })
-        .sum()
-}
-
-/// The tightest `cpu.max` on the way from its control group to the root.
-fn quota_cores(pid: u32) -> Option<f64> {
-    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-    let mut path = groups.lines().find_map(|line| line.strip_prefix("0::"))?.trim_end_matches('/').to_owned();
-    let mut tightest = None;
-    loop {
-        let quota = fs::read_to_string(format!("/sys/fs/cgroup{path}/cpu.max")).ok();
-        if let Some(cores) = quota.and_then(|quota| quota_of(&quota)) {
-            tightest = Some(tightest.map_or(cores, |other: f64| other.min(cores)));
+impl Machine {
+    /// Between two looks, in which the feed's own processes kept so many cores busy.
+    pub(crate) fn new(before: &Cores, now: &Cores, used_cores: f64) -> Self {
+        let all: Vec<u32> = now.ticks.keys().copied().collect();
+        let cores = all.len() as f64;
+        let busy = |those: &[u32]| those.iter().map(|core| now.busy_since(before, *core)).sum::<f64>();
+        let may_use = now.may_use.len() as f64;
+        let (mut allowed_cores, mut free_cores, mut throttled_share) = (may_use, may_use - busy(&now.may_use), 0.0);
+        if let Some(quota) = now.quota.filter(|quota| quota.cores < may_use) {
+            allowed_cores = quota.cores;
+            throttled_share = quota.throttled_since(before.quota);
+            // Others in the same group are not known, but that they left nothing is.
+            let left = if throttled_share >= THROTTLED { 0.0 } else { quota.cores - used_cores };
+            free_cores = free_cores.min(left);
         }
-        match path.rfind('/') {
-            Some(index) => path.truncate(index),
-            None => return tightest,
-        }
+        let busy_share = if all.is_empty() { 0.0 } else { busy(&all) / cores };
+        Self { cores: all.len() as u32, busy_share, allowed_cores, free_cores: free_cores.max(0.0), throttled_share }
+    }
+
+    /// Whether there is nothing left to compute with.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.cores > 0 && self.free_cores <= (1.0 - BUSY) * self.allowed_cores
+    }
+
+    /// Whether a limit of its own is what it has used up.
+    pub(crate) fn is_throttled(&self) -> bool {
+        self.throttled_share >= THROTTLED
     }
 }
 
-/// `150000 100000` is one and a half; `max 100000` is no limit.
-fn quota_of(text: &str) -> Option<f64> {
+/// More than this is all that cores give.
+const BUSY: f64 = 0.92;
+/// Less than this is an accident.
+const THROTTLED: f64 = 0.2;
+
+impl Cores {
+    /// As they are for this process.
+    pub fn of(pid: u32) -> Self {
+        let ticks = fs::read_to_string("/proc/stat").map(|text| parse_ticks(&text)).unwrap_or_default();
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        let list = list.and_then(|list| listed(list.trim()));
+        let is_allowed = |core: &u32| list.as_ref().is_none_or(|list| list.iter().any(|range| range.contains(core)));
+        let may_use = ticks.keys().copied().filter(is_allowed).collect();
+        Self { may_use, quota: Quota::of(pid), ticks }
+    }
+
+    fn busy_since(&self, before: &Self, core: u32) -> f64 {
+        let (old, new) = (before.ticks.get(&core).copied().unwrap_or_default(), self.ticks[&core]);
+        let all = new.all.saturating_sub(old.all);
+        if all == 0 { 0.0 } else { (new.busy.saturating_sub(old.busy) as f64 / all as f64).min(1.0) }
+    }
+}
+
+/// `cpu0 user nice system idle iowait irq softirq steal guest guest_nice`, a line for each core; the first is their sum.
+fn parse_ticks(stat: &str) -> BTreeMap<u32, Ticks> {
+    let mut cores = BTreeMap::new();
+    for line in stat.lines() {
+        let mut fields = line.split_whitespace();
+        let core = fields.next().and_then(|word| word.strip_prefix("cpu")).and_then(|number| number.parse().ok());
+        let Some(core) = core else { continue };
+        let ticks: Vec<u64> = fields.take(8).flat_map(str::parse).collect();
+        let (all, idle): (u64, u64) = (ticks.iter().sum(), ticks.iter().skip(3).take(2).sum());
+        cores.insert(core, Ticks { busy: all - idle, all });
+    }
+    cores
+}
+
+/// `0-3,8,10-11`: three ranges.
+fn listed(list: &str) -> Option<Vec<std::ops::RangeInclusive<u32>>> {
+    let range = |text: &str| {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    };
+    list.split(',').map(range).collect()
+}
+
+impl Quota {
+    /// The tightest on the way from its control group to the root, both versions of the interface.
+    fn of(pid: u32) -> Option<Self> {
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+        let mut tightest: Option<Self> = None;
+        for line in groups.lines() {
+            let mut parts = line.splitn(3, ':').skip(1);
+            let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+            let root = match controllers {
+                "" => "/sys/fs/cgroup",
+                list if list.split(',').any(|name| name == "cpu") => "/sys/fs/cgroup/cpu",
+                _ => continue,
+            };
+            let mut path = path.trim_end_matches('/');
+            loop {
+                let found = Self::in_folder(&format!("{root}{path}"));
+                if let Some(quota) = found
+                    && tightest.is_none_or(|other| quota.cores < other.cores)
+                {
+                    tightest = Some(quota);
+                }
+                match path.rfind('/') {
+                    Some(index) => path = &path[..index],
+                    None => break,
+                }
+            }
+        }
+        tightest
+    }
+
+    fn in_folder(folder: &str) -> Option<Self> {
+        let read = |file: &str| fs::read_to_string(format!("{folder}/{file}")).ok();
+        let limit = read("cpu.max").or_else(|| {
+            let (quota, period) = (read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?);
+            Some(format!("{} {}", quota.trim(), period.trim()))
+        })?;
+        let stat = read("cpu.stat").unwrap_or_default();
+        let count = |name: &str| {
+            let line = stat.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+        };
+        Some(Self { cores: quota_cores(&limit)?, periods: count("nr_periods "), throttled: count("nr_throttled ") })
+    }
+
+    fn throttled_since(&self, before: Option<Self>) -> f64 {
+        let Some(before) = before else { return 0.0 };
+        let periods = self.periods.saturating_sub(before.periods);
+        let throttled = self.throttled.saturating_sub(before.throttled);
+        if periods == 0 { 0.0 } else { (throttled as f64 / periods as f64).min(1.0) }
+    }
+}
+
+/// `150000 100000` is one and a half; `max 100000` and `-1 100000` are no limit.
+fn quota_cores(text: &str) -> Option<f64> {
     let (quota, period) = text.trim().split_once(' ')?;
     let (quota, period): (f64, f64) = (quota.parse().ok()?, period.parse().ok()?);
-    (period > 0.0).then(|| quota / period)
+    (quota > 0.0 && period > 0.0).then(|| quota / period)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn cores(stat: &str, may_use: &[u32], quota: Option<Quota>) -> Cores {
+        Cores { ticks: parse_ticks(stat), may_use: may_use.to_vec(), quota }
+    }
+
+    const BEFORE: &str = "cpu  9 9 9 9\ncpu0 100 0 50 800 50 0 0 0 0 0\ncpu1 0 0 0 100\nintr 5\n";
+    // Core 0 was busy for 70 ticks of 100, core 1 for all of them.
+    const NOW: &str = "cpu  9 9 9 9\ncpu0 160 0 60 820 60 0 0 0 99 0\ncpu1 100 0 0 100\n";
+
+    fn machine(may_use: &[u32], quotas: Option<(Quota, Quota)>, used: f64) -> Machine {
+        let (before, now) = (quotas.map(|both| both.0), quotas.map(|both| both.1));
+        Machine::new(&cores(BEFORE, may_use, before), &cores(NOW, may_use, now), used)
+    }
+
+    #[track_caller]
+    fn is(got: f64, expected: f64) {
+        assert!((got - expected).abs() < 1e-9, "{got} is not {expected}");
+    }
+
+    #[test]
+    fn only_cores_that_it_may_use_are_free() {
+        let all = machine(&[0, 1], None, 0.5);
+        assert_eq!(all.cores, 2);
+        is(all.busy_share, 0.85);
+        is(all.free_cores, 0.3);
+        assert!(!all.is_busy());
+        let pinned = machine(&[1], None, 0.5);
+        is(pinned.allowed_cores, 1.0);
+        is(pinned.free_cores, 0.0);
+        assert!(pinned.is_busy() && !pinned.is_throttled());
+        assert!(!Machine::new(&Cores::default(), &Cores::default(), 0.0).is_busy());
+    }
+
+    #[test]
+    fn a_limit_that_is_used_up_leaves_nothing() {
+        let quota = |cores: f64, periods, throttled| Quota { cores, periods, throttled };
+        let half = machine(&[0, 1], Some((quota(0.5, 100, 7), quota(0.5, 200, 87))), 0.1);
+        is(half.throttled_share, 0.8);
+        is(half.free_cores, 0.0);
+        assert!(half.is_busy() && half.is_throttled());
+        let quiet = machine(&[0, 1], Some((quota(0.5, 100, 7), quota(0.5, 200, 8))), 0.3);
+        is(quiet.free_cores, 0.2);
+        is(quiet.allowed_cores, 0.5);
+        // More than there is.
+        is(machine(&[0, 1], Some((quota(9.0, 0, 0), quota(9.0, 9, 9))), 0.0).throttled_share, 0.0);
+    }
+
     #[test]
     fn what_the_kernel_writes_is_read() {
-        let before = Ticks::parse("cpu  100 0 50 800 50 0 0 0 0 0\ncpu0 1 2\ncpu1 1 2\nintr 5\n");
-        let now = Ticks::parse("cpu  160 0 60 820 60 0 0 0 99 0\ncpu0 1 2\ncpu1 1 2\n");
-        assert_eq!(now.cores, 2);
-        assert!((now.busy_since(&before) - 0.7).abs() < 1e-9);
-        assert_eq!(Ticks::parse("").busy_since(&before), 0.0);
-        assert_eq!(["0-3,8,10-11", "5", "", "3-1", "x"].map(listed), [Some(7), Some(1), None, None, None]);
-        assert_eq!(["150000 100000\n", "max 100000\n", "", "5 0"].map(quota_of), [Some(1.5), None, None, None]);
+        assert_eq!(listed("0-3,8"), Some(vec![0..=3, 8..=8]));
+        assert_eq!(["", "x", "1-"].map(listed), [None, None, None]);
+        let quotas = ["150000 100000\n", "max 100000\n", "-1 100000", "", "5 0"];
+        assert_eq!(quotas.map(quota_cores), [Some(1.5), None, None, None, None]);
     }
 
     #[test]
     fn this_process_may_use_some() {
-        let cores = Ticks::now().cores;
-        let allowed = allowed_cores(std::process::id(), cores);
-        assert!(allowed > 0.0 && allowed <= f64::from(cores), "{allowed} of {cores}");
+        let cores = Cores::of(std::process::id());
+        assert!(!cores.may_use.is_empty() && cores.may_use.len() <= cores.ticks.len(), "{cores:?}");
     }
 }

@@ -28,8 +28,8 @@ const LEAST_SECS: f64 = 0.4;
 const WAITS: f64 = 0.1;
 /// A source that waits more than this has time to spare.
 const SPARE: f64 = 0.15;
-/// A consumer that waits this often in a second for a page of the history's file is held up by that.
-const MANY_FAULTS: f64 = 50.0;
+/// A consumer for whom this share of what it takes has to be read from a disk is held up by that.
+const FROM_DISK: f64 = 0.1;
 /// A first batch may take this long, and any other so many times what is usual, but no less than the last.
 const FIRST_BATCH_SECS: f64 = 30.0;
 const TIMES_THE_USUAL: f64 = 5.0;
@@ -92,7 +92,7 @@ pub struct Evidence<'a> {
 
 /// Judges.
 pub fn judge(evidence: &Evidence<'_>) -> Verdict {
-    let settled = over(evidence.stats).or_else(|| starting(evidence)).or_else(|| idle(evidence.stats));
+    let settled = over(evidence).or_else(|| starting(evidence)).or_else(|| idle(evidence.stats));
     settled.or_else(|| stuck(evidence)).unwrap_or_else(|| pace(evidence))
 }
 
@@ -101,7 +101,8 @@ fn verdict(kind: Kind, text: String) -> Verdict {
 }
 
 /// There is nothing left to load.
-fn over(stats: &ServerStats) -> Option<Verdict> {
+fn over(evidence: &Evidence<'_>) -> Option<Verdict> {
+    let stats = evidence.stats;
     let readers = stats.consumers.iter().filter(|consumer| consumer.joined).count();
     match stats.state.as_str() {
         "ended" => return Some(verdict(Kind::Quiet, "ended: every epoch is written and read".into())),
@@ -113,6 +114,9 @@ fn over(stats: &ServerStats) -> Option<Verdict> {
         }
         _ if !stats.all_written => return None,
         _ => {}
+    }
+    if let Some(verdict) = reads_from_disk(evidence) {
+        return Some(verdict);
     }
     let text = if stats.replay {
         let samples = count(stats.samples as f64);
@@ -217,12 +221,15 @@ fn pace(evidence: &Evidence<'_>) -> Verdict {
         return verdict(Kind::Quiet, "looking ...".into());
     }
     let starved: Vec<f64> = jobs.iter().map(|job| job.wait_share).filter(|share| *share >= WAITS).collect();
-    let Rates { loading_share, copying_share, waiting_share, bytes_per_sec, .. } = *evidence.rates;
+    let Rates { loading_share, copying_share, waiting_share, .. } = *evidence.rates;
     if starved.is_empty() {
         let stopped = jobs.iter().find(|job| matches!(job.last.1.process.state, 'T' | 't'));
         return match stopped.filter(|_| waiting_share >= SPARE && !evidence.stats.replay) {
             Some(holder) => held_back(evidence, holder, "the loader waits for it"),
-            None => losing(evidence).unwrap_or_else(|| nobody_waits(&jobs, evidence.rates)),
+            None => {
+                let hurt = losing(evidence).or_else(|| reads_from_disk(evidence));
+                hurt.unwrap_or_else(|| nobody_waits(&jobs, evidence.rates))
+            }
         };
     }
     let mean = starved.iter().sum::<f64>() / starved.len() as f64;
@@ -235,29 +242,55 @@ fn pace(evidence: &Evidence<'_>) -> Verdict {
         };
     }
     if copying_share > loading_share.max(0.3) {
-        let copying = format!("takes {} of the source's time, at {}/s", percent(copying_share), bytes(bytes_per_sec));
-        return if evidence.stats.history_in_file {
-            verdict(
-                Kind::DiskBound,
-                format!(
-                    "disk-bound: {who} {} of the time, and copying into the history's file {copying}: use a faster disk, less \
-                     history=, or memory (no history_dir)",
-                    percent(mean)
-                ),
-            )
-        } else {
-            verdict(
-                Kind::CopyBound,
-                format!(
-                    "copy-bound: {who} {} of the time, and copying into the ring {copying}: that is what memory gives; let the \
-                     loader yield smaller samples (uint8, not float32)",
-                    percent(mean)
-                ),
-            )
-        };
+        return copies(evidence, &format!("{who} {} of the time", percent(mean)));
     }
     let text = format!("loader-bound: {who} {} of the time for the loader; {}", percent(mean), cause::slow(evidence));
     verdict(Kind::LoaderBound, text)
+}
+
+/// The source has what it needs, and copies it.
+fn copies(evidence: &Evidence<'_>, who: &str) -> Verdict {
+    let Rates { copying_share, bytes_per_sec, .. } = *evidence.rates;
+    let copying = format!("takes {} of the source's time, at {}/s", percent(copying_share), bytes(bytes_per_sec));
+    if !evidence.stats.history_in_file {
+        let text = format!(
+            "copy-bound: {who}, and copying into the ring {copying}: that is what memory gives; let the loader yield smaller \
+             samples (uint8, not float32)"
+        );
+        return verdict(Kind::CopyBound, text);
+    }
+    let copying = format!("{who}, and copying into the history's file {copying}");
+    if cause::copying_waits(evidence) {
+        let way_out = "use a faster disk, less history=, or memory (no history_dir)";
+        return verdict(Kind::DiskBound, format!("disk-bound: {copying}, waiting for the disk: {way_out}"));
+    }
+    let text = format!(
+        "copy-bound: {copying}, without waiting for the disk: memory (no history_dir) is faster, and so are smaller samples \
+         (uint8, not float32)"
+    );
+    verdict(Kind::CopyBound, text)
+}
+
+/// Jobs that read what is kept from a disk wait where nobody sees them wait: in the middle of a batch.
+fn reads_from_disk(evidence: &Evidence<'_>) -> Option<Verdict> {
+    let pairs = evidence.stats.consumers.iter().zip(evidence.jobs);
+    let rates: Vec<f64> = pairs.filter_map(|(consumer, job)| from_disk(evidence.stats, consumer, job)).collect();
+    (!rates.is_empty()).then(|| {
+        let text = format!(
+            "disk-bound: {} what is kept from the disk, {}/s: use a faster disk, or memory for it (no history_dir)",
+            reading(rates.len()),
+            bytes(rates.iter().sum())
+        );
+        verdict(Kind::DiskBound, text)
+    })
+}
+
+/// The bytes a second that are read from the history's disk for a job, if they are more than a few of those that it takes.
+fn from_disk(stats: &ServerStats, consumer: &ConsumerStats, job: &Job) -> Option<f64> {
+    let taken = job.samples_per_sec * stats.bytes as f64 / stats.samples.max(1) as f64;
+    let read = job.process.disk_bytes_per_sec;
+    let is_seen = stats.history_in_file && consumer.joined && job.seen_secs >= LEAST_SECS;
+    (is_seen && read > 0.0 && read >= FROM_DISK * taken).then_some(read)
 }
 
 /// Whether a job came late, and waits for the next epoch: nothing but the epoch's end helps it.
@@ -343,11 +376,8 @@ fn held_back(evidence: &Evidence<'_>, holder: &Pace<'_>, who: &str) -> Verdict {
         format!("it is stopped (state {}): kill -CONT {pid} lets it go on", job.process.state)
     } else if consumer.resting {
         "it has read its epoch and not asked for the next".into()
-    } else if stats.history_in_file && job.process.major_faults_per_sec >= MANY_FAULTS {
-        let faults = count(job.process.major_faults_per_sec.round());
-        format!(
-            "it reads the history from the disk ({faults} page faults/s): use a faster disk, or memory (no history_dir)"
-        )
+    } else if let Some(read) = from_disk(stats, consumer, job) {
+        format!("it reads the history from the disk ({}/s): use a faster disk, or memory (no history_dir)", bytes(read))
     } else if stats.lag == "history" {
         "a larger history= lets the others run further ahead".into()
     } else {
@@ -365,7 +395,7 @@ fn held_back(evidence: &Evidence<'_>, holder: &Pace<'_>, who: &str) -> Verdict {
 fn by_turns(evidence: &Evidence<'_>, who: &str) -> Verdict {
     let spare = percent(evidence.rates.waiting_share);
     let largest = evidence.stats.consumers.iter().filter_map(|one| one.batch_size).max().unwrap_or(1);
-    let text = if evidence.machine.busy_share >= cause::BUSY {
+    let text = if evidence.machine.is_busy() {
         format!("; {}", cause::all_busy(evidence, "use fewer jobs"))
     } else if evidence.stats.ring_samples < largest.saturating_mul(4) {
         let samples = count(evidence.stats.ring_samples as f64);

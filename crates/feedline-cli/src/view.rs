@@ -66,8 +66,8 @@ pub struct Process {
     pub core_wait: f64,
     /// In how many of the looks it waited for a disk (state D).
     pub disk_share: f64,
-    /// How often in a second it touched memory that had to be read from a disk first.
-    pub major_faults_per_sec: f64,
+    /// What was read from a disk for it in a second, where the history is in a file.
+    pub disk_bytes_per_sec: f64,
     /// Its memory in RAM, the ring's pages that it has touched included.
     pub resident_bytes: u64,
     /// The same without the ring, files and other shared memory.
@@ -102,11 +102,8 @@ impl View {
         let jobs: Vec<Job> = now.stats.consumers.iter().map(|consumer| job(looks, consumer, users)).collect();
         let server = process(looks, now.stats.pid);
         let workers: Vec<Process> = now.workers.iter().map(|&pid| process(looks, pid)).collect();
-        let machine = Machine {
-            cores: now.ticks.cores,
-            busy_share: now.ticks.busy_since(&before.ticks),
-            allowed_cores: now.allowed_cores,
-        };
+        let ours = own_cores(&server, &workers, &jobs);
+        let machine = Machine::new(&before.cores, &now.cores, ours);
         let verdict = verdict::judge(&Evidence {
             stats: &now.stats,
             rates: &rates,
@@ -145,6 +142,12 @@ fn merged(mut object: Value, more: Value) -> Value {
     object
 }
 
+/// How many cores a feed's own processes keep busy, each counted once: one may serve, load and consume.
+pub(crate) fn own_cores(server: &Process, workers: &[Process], jobs: &[Job]) -> f64 {
+    let all = workers.iter().chain([server]).chain(jobs.iter().map(|job| &job.process));
+    all.map(|process| (process.pid, process.cpu_cores)).collect::<BTreeMap<_, _>>().values().sum()
+}
+
 /// What grew by so much in this time, in a second.
 fn rate(secs: f64, was: f64, is: f64) -> f64 {
     if secs > 0.0 { (is - was).max(0.0) / secs } else { 0.0 }
@@ -174,7 +177,7 @@ fn process(looks: &VecDeque<Look>, pid: u32) -> Process {
         process.command = proc::command(pid).unwrap_or_default();
         let secs = ended.duration_since(*began).as_secs_f64();
         process.cpu_cores = rate(secs, first.cpu_secs, last.cpu_secs);
-        process.major_faults_per_sec = rate(secs, first.major_faults as f64, last.major_faults as f64);
+        process.disk_bytes_per_sec = rate(secs, first.disk_read_bytes as f64, last.disk_read_bytes as f64);
         process.core_wait = rate(secs, first.core_wait_secs, last.core_wait_secs);
         process.disk_share = seen.iter().filter(|(_, seen)| seen.state == 'D').count() as f64 / seen.len() as f64;
     }

@@ -87,6 +87,13 @@ pub fn memory_bytes(pid: u32) -> Option<(u64, u64)> {
     Some((resident * page, resident.saturating_sub(shared) * page))
 }
 
+/// What a process has had read from disks, for itself, in its memory that files back too. Zero where the kernel doesn't tell.
+pub fn disk_read_bytes(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+    let bytes = text.lines().find_map(|line| line.strip_prefix("read_bytes: "));
+    bytes.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
+}
+
 /// How long the threads of a process that live now could have computed and had no core to do it on. Zero where the kernel
 /// doesn't count it.
 pub fn core_wait_secs(pid: u32) -> f64 {
@@ -105,8 +112,6 @@ pub struct Stat {
     pub state: char,
     /// What it has computed.
     pub cpu_secs: f64,
-    /// Page faults that had to wait for a disk.
-    pub major_faults: u64,
 }
 
 impl Stat {
@@ -126,7 +131,7 @@ impl Stat {
         let fields: Vec<&str> = rest.split_whitespace().collect();
         let ticks = |index: usize| fields.get(index)?.parse::<u64>().ok();
         let cpu_secs = (ticks(11)? + ticks(12)?) as f64 / rustix::param::clock_ticks_per_second() as f64;
-        Some(Self { name, state: fields.first()?.chars().next()?, cpu_secs, major_faults: ticks(9)? })
+        Some(Self { name, state: fields.first()?.chars().next()?, cpu_secs })
     }
 }
 

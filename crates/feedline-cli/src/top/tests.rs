@@ -90,7 +90,7 @@ fn images() -> View {
         },
         workers: vec![worker(820), worker(821)],
         jobs,
-        machine: Machine { cores: 8, busy_share: 0.37, allowed_cores: 8.0 },
+        machine: Machine { cores: 8, busy_share: 0.37, allowed_cores: 8.0, free_cores: 5.0, throttled_share: 0.0 },
         epoch_left_secs: Some(552.0),
         verdict: Verdict {
             kind: Kind::LoaderBound,

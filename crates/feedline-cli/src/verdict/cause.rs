@@ -1,13 +1,10 @@
 //! Why a loader is slow: what it computes with, and what there is to compute with.
 
-use std::collections::BTreeMap;
-
 use super::Evidence;
-use crate::view::Process;
+use crate::machine::Machine;
+use crate::view::{Process, own_cores};
 use crate::words::{cpu, percent, some};
 
-/// All cores taken together: more than this is all that they give.
-pub(super) const BUSY: f64 = 0.92;
 /// One process: with more than this of a core, got or waited for, it computes without a pause.
 const COMPUTES: f64 = 0.8;
 /// And with less than this it mostly waits for something else.
@@ -103,6 +100,14 @@ fn alone(evidence: &Evidence<'_>) -> String {
     format!("{process}{}: it computes and waits by turns; workers (num_workers=) would do both at once", disk(evidence))
 }
 
+/// Whether the source, while it copies, mostly waits for something else than a core.
+pub(super) fn copying_waits(evidence: &Evidence<'_>) -> bool {
+    let Evidence { server, rates, machine, .. } = *evidence;
+    // Where cores are free, nobody waits for one.
+    let computes = if machine.is_busy() { wanted(server) } else { server.cpu_cores };
+    !is_elsewhere(evidence) && computes < PAUSES * rates.copying_share
+}
+
 fn mean_cpu(evidence: &Evidence<'_>) -> f64 {
     let sum: f64 = evidence.workers.iter().map(|worker| worker.cpu_cores).sum();
     sum / evidence.workers.len().max(1) as f64
@@ -113,27 +118,23 @@ fn wanted(process: &Process) -> f64 {
     process.cpu_cores + process.core_wait
 }
 
-/// Whether those who want so much of a core each have nothing left to compute with, in words, and what to change.
+/// Whether those who want so much of a core each have nothing left to compute with, in words, and what to change. Who is
+/// throttled may not even be seen to want more.
 fn out_of_cores(evidence: &Evidence<'_>, wanted: f64) -> Option<String> {
     let machine = evidence.machine;
-    let way_out = "make the transforms cheaper";
-    if wanted >= PAUSES && machine.cores > 0 && machine.busy_share >= BUSY {
-        return Some(all_busy(evidence, way_out));
-    }
-    let used = evidence.server.cpu_cores + evidence.workers.iter().map(|worker| worker.cpu_cores).sum::<f64>();
-    let allowed = machine.allowed_cores;
-    let is_less = allowed > 0.0 && allowed < f64::from(machine.cores);
-    (is_less && used >= BUSY * allowed).then(|| {
-        format!(
-            "the {allowed:.1} of {} cores that it may use (taskset, or a container's limit) are busy: add cores, or {way_out}",
-            machine.cores
-        )
-    })
+    (machine.is_busy() && (wanted >= PAUSES || machine.is_throttled()))
+        .then(|| all_busy(evidence, "make the transforms cheaper"))
 }
 
 /// That there is no core left, who has them, and what to change.
 pub(super) fn all_busy(evidence: &Evidence<'_>, way_out: &str) -> String {
-    let cores = evidence.machine.cores;
+    let Machine { cores, allowed_cores, .. } = *evidence.machine;
+    if allowed_cores < f64::from(cores) {
+        return format!(
+            "the {allowed_cores:.1} of {cores} cores that it may use (taskset, or a container's limit) are busy: add cores, or \
+             {way_out}"
+        );
+    }
     let all = if cores == 1 { "the one core is busy".into() } else { format!("all {cores} cores are busy") };
     match other_cores(evidence).filter(|others| *others > OTHERS * f64::from(cores)) {
         Some(others) if cores == 1 => {
@@ -151,19 +152,17 @@ pub(super) fn all_busy(evidence: &Evidence<'_>, way_out: &str) -> String {
 
 /// How many cores are busy with what is no part of this feed, if all of its processes can be seen.
 fn other_cores(evidence: &Evidence<'_>) -> Option<f64> {
-    let jobs = evidence.stats.consumers.iter().zip(evidence.jobs).map(|(consumer, job)| (consumer.pid, &job.process));
-    let loading = evidence.workers.iter().chain([evidence.server]).map(|process| (process.pid, process));
-    // One process may be several of them.
-    let ours: BTreeMap<u32, f64> = jobs.chain(loading).map(|(pid, process)| (pid, process.cpu_cores)).collect();
-    let others = f64::from(evidence.machine.cores) * evidence.machine.busy_share.min(1.0) - ours.values().sum::<f64>();
-    (!ours.contains_key(&0) && others.is_finite()).then_some(others.min(f64::from(evidence.machine.cores)))
+    let Evidence { server, workers, jobs, machine, .. } = *evidence;
+    let is_hidden = server.pid == 0 || jobs.iter().any(|job| job.process.pid == 0);
+    let all = f64::from(machine.cores);
+    let others = all * machine.busy_share.min(1.0) - own_cores(server, workers, jobs);
+    (!is_hidden && others.is_finite()).then_some(others.min(all))
 }
 
 fn free(evidence: &Evidence<'_>) -> String {
-    let machine = evidence.machine;
-    let free = f64::from(machine.cores) * (1.0 - machine.busy_share.clamp(0.0, 1.0));
-    let free = if free.is_finite() { free.min(machine.allowed_cores.max(0.0)) } else { 0.0 };
-    format!("{free:.1} of {} {}", machine.cores, if machine.cores == 1 { "core is" } else { "cores are" })
+    let Machine { cores, allowed_cores, free_cores, .. } = *evidence.machine;
+    let those = if allowed_cores < f64::from(cores) { format!("the {allowed_cores:.1}") } else { cores.to_string() };
+    format!("{free_cores:.1} of {those} {}", if cores == 1 { "core is" } else { "cores are" })
 }
 
 /// If they were seen to wait for a disk.

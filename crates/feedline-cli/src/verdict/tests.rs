@@ -47,7 +47,7 @@ fn case(loading: f64, copying: f64, waiting: f64, waits: &[f64]) -> Case {
         server: Process { pid: 700, state: 'S', ..Process::default() },
         workers: Vec::new(),
         jobs: waits.iter().map(job).collect(),
-        machine: Machine { cores: 8, busy_share: 0.3, allowed_cores: 8.0 },
+        machine: Machine { cores: 8, busy_share: 0.3, allowed_cores: 8.0, free_cores: 5.6, throttled_share: 0.0 },
     }
 }
 
@@ -63,12 +63,16 @@ impl Case {
     }
 
     fn verdict(&self) -> Verdict {
+        let mut jobs = self.jobs.clone();
+        for (job, consumer) in jobs.iter_mut().zip(&self.stats.consumers) {
+            job.process.pid = consumer.pid;
+        }
         judge(&Evidence {
             stats: &self.stats,
             rates: &self.rates,
             server: &self.server,
             workers: &self.workers,
-            jobs: &self.jobs,
+            jobs: &jobs,
             machine: &self.machine,
         })
     }
@@ -93,7 +97,7 @@ fn a_slow_loader_is_told_from_what_makes_it_slow() {
     let loader = Kind::LoaderBound;
     let jobs = "loader-bound: 4 jobs wait 61 % of the time for the loader; ";
     hungry().workers(2, 0.98).is(loader, &[jobs, "2 workers at 98 % CPU: add workers (5.6 of 8 cores are free)"]);
-    let busy = |case: Case| case.with(|case| case.machine.busy_share = 0.99);
+    let busy = |case: Case| case.with(|case| (case.machine.busy_share, case.machine.free_cores) = (0.99, 0.08));
     busy(hungry().workers(8, 0.97)).is(loader, &["8 workers at 97 % CPU, and all 8 cores are busy: add cores"]);
     let starved = |case: &mut Case| case.workers.iter_mut().for_each(|worker| worker.core_wait = 0.5);
     busy(hungry().workers(8, 0.4).with(starved)).is(
@@ -126,8 +130,17 @@ fn a_slow_loader_is_told_from_what_makes_it_slow() {
     // Pinned, or in a container with half a core: its workers look idle and are not.
     hungry()
         .workers(2, 0.24)
-        .with(|case| case.machine.allowed_cores = 0.5)
-        .is(loader, &["the 0.5 of 8 cores that it may use"]);
+        .with(|case| (case.machine.allowed_cores, case.machine.free_cores) = (0.5, 0.0))
+        .with(|case| case.machine.throttled_share = 0.9)
+        .is(loader, &["2 workers at 24 % CPU, and the 0.5 of 8 cores that it may use"]);
+    // Pinned beside trainers that need all of it, on a machine with much to spare; and with storage that is slow.
+    let pinned = |case: &mut Case| (case.machine.allowed_cores, case.machine.free_cores) = (2.0, 0.0);
+    hungry().workers(2, 0.4).with(starved).with(pinned).is(loader, &["the 2.0 of 8 cores that it may use", "are busy"]);
+    hungry().workers(2, 0.05).with(pinned).is(loader, &["storage or network"]);
+    hungry()
+        .workers(1, 0.99)
+        .with(|case| (case.machine.allowed_cores, case.machine.free_cores) = (2.0, 0.9))
+        .is(loader, &["add workers (0.9 of the 2.0 cores are free)"]);
     hungry().with(|case| case.stats.consumers[0].pid = 700).is(loader, &["in the process of a job"]);
 }
 
@@ -135,7 +148,7 @@ fn a_slow_loader_is_told_from_what_makes_it_slow() {
 fn others_are_told_from_who_belongs_to_the_feed() {
     let busy = |number: usize, cpu_cores: f64| {
         case(0.3, 0.1, 0.5, &vec![0.4; number]).with(|case| {
-            case.machine.busy_share = 1.0;
+            (case.machine.busy_share, case.machine.free_cores) = (1.0, 0.0);
             case.jobs.iter_mut().for_each(|job| job.process.cpu_cores = cpu_cores);
         })
     };
@@ -186,9 +199,8 @@ fn a_slow_consumer_is_named() {
     held().with(|case| case.stats.consumers[0].resting = true).is(Kind::HeldBack, &["not asked for the next"]);
     let full = held().with(|case| (case.stats.lag, case.stats.history_bytes) = ("history".into(), 256_000_000));
     full.is(Kind::HeldBack, &["history full (256 MB); a larger history="]);
-    let reads =
-        full.with(|case| (case.stats.history_in_file, case.jobs[0].process.major_faults_per_sec) = (true, 812.3));
-    reads.is(Kind::HeldBack, &["from the disk (812 page faults/s)"]);
+    let reads = full.with(|case| (case.stats.history_in_file, case.jobs[0].process.disk_bytes_per_sec) = (true, 3.2e7));
+    reads.is(Kind::HeldBack, &["from the disk (32 MB/s)"]);
     let rank = held().with(|case| case.stats.consumers[0].rank = Some((0, 2)));
     rank.is(Kind::HeldBack, &["pid 800 (rank 0 of 2)"]);
     // A source that waits for one is no slow loader, even if it mostly loads.
@@ -202,10 +214,39 @@ fn copying_is_told_from_loading() {
     let copying = || case(0.1, 0.88, 0.0, &[0.5, 0.5]);
     copying()
         .is(Kind::CopyBound, &["2 jobs wait 50 %", "takes 88 % of the source's time, at 210 MB/s", "smaller samples"]);
-    copying()
-        .with(|case| case.stats.history_in_file = true)
+    let file = |cpu_cores: f64, core_wait: f64| {
+        copying().with(|case| {
+            case.stats.history_in_file = true;
+            (case.server.cpu_cores, case.server.core_wait) = (cpu_cores, core_wait);
+        })
+    };
+    file(0.2, 0.0)
         .is(Kind::DiskBound, &["the history's file takes 88 %", "at 210 MB/s", "faster disk", "no history_dir"]);
+    // Whoever computes meanwhile, or would, doesn't wait for a disk.
+    file(0.9, 0.0)
+        .is(Kind::CopyBound, &["the history's file takes 88 %", "without waiting for the disk", "no history_dir"]);
+    let busy = |case: &mut Case| case.machine.free_cores = 0.0;
+    file(0.2, 0.6).with(busy).is(Kind::CopyBound, &["without waiting for the disk"]);
+    file(0.2, 0.6).is(Kind::DiskBound, &[]);
     case(0.9, 0.1, 0.0, &[0.5]).with(|case| case.stats.history_in_file = true).is(Kind::LoaderBound, &[]);
+}
+
+#[test]
+fn who_reads_from_a_disk_is_told() {
+    let reads = |file: bool, read: f64| {
+        case(0.1, 0.0, 0.9, &[0.0, 0.0]).with(|case| {
+            (case.stats.history_in_file, case.stats.bytes) = (file, 32_000_000);
+            (case.jobs[0].samples_per_sec, case.jobs[0].process.disk_bytes_per_sec) = (1e5, read);
+        })
+    };
+    let told = ["disk-bound: 1 job reads what is kept from the disk, 32 MB/s", "faster disk"];
+    reads(true, 3.2e7).is(Kind::DiskBound, &told);
+    reads(true, 3.2e7)
+        .with(|case| (case.stats.replay, case.stats.all_written) = (true, true))
+        .is(Kind::DiskBound, &told);
+    // Of the 100 MB that it takes.
+    reads(true, 9e6).is(Kind::TrainersBound, &[]);
+    reads(false, 3.2e7).is(Kind::TrainersBound, &[]);
 }
 
 #[test]
@@ -324,7 +365,9 @@ proptest! {
         (case.stats.all_written, case.stats.history_in_file, case.stats.gate_open) = (written, file, gate);
         (case.stats.loader_call_secs, case.stats.ring_fill, case.rates.bytes_per_sec) = (shares[3], shares[4], shares[5]);
         (case.server.cpu_cores, case.rates.window_secs) = (shares[4], shares[5]);
-        case.machine = Machine { cores, busy_share: shares[5], allowed_cores: shares[3] };
+        let allowed_cores = shares[3].max(0.0).min(f64::from(cores));
+        let free_cores = shares[2].max(0.0).min(allowed_cores);
+        case.machine = Machine { cores, busy_share: shares[5], allowed_cores, free_cores, throttled_share: shares[0] };
         for (index, consumer) in case.stats.consumers.iter_mut().enumerate() {
             (consumer.lag_secs, consumer.lag_samples, consumer.job) = (shares[index % 6], batches, index as u64 / 2);
         }
