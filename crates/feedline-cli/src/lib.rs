@@ -78,6 +78,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, host: &Host) -> Outcome {
 }
 
 fn act(command: Command, host: &Host) -> anyhow::Result<Outcome> {
+    run::heed_children()?;
     if let Command::Ls(_) | Command::Top(_) | Command::Stop(_) | Command::Dashboard(_) | Command::Metrics(_) = command {
         feedline_core::names::check_readable()?;
     }

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use feedline_core::proc::die_with_parent;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, waitid};
 use std::os::unix::process::CommandExt;
 
 use super::pump::Pump;
@@ -34,14 +34,24 @@ pub(super) struct End {
 pub(super) enum Status {
     Code(u8),
     Signal(i32),
+    /// Somebody else was told.
+    Unknown,
 }
 
 impl Status {
+    fn of(status: &WaitIdStatus) -> Self {
+        match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => Self::Code(u8::try_from(code & 0xff).unwrap_or(1)),
+            (None, number) => Self::Signal(number.unwrap_or(0)),
+        }
+    }
+
     /// As a shell counts.
     pub fn code(self) -> u8 {
         match self {
             Self::Code(code) => code,
             Self::Signal(number) => 128_u8.saturating_add(u8::try_from(number).unwrap_or(127)),
+            Self::Unknown => 1,
         }
     }
 
@@ -50,6 +60,7 @@ impl Status {
             Self::Code(code) => code.to_string(),
             Self::Signal(number) => signal_hook::low_level::signal_name(number)
                 .map_or_else(|| format!("signal {number}"), ToOwned::to_owned),
+            Self::Unknown => "unknown".into(),
         }
     }
 }
@@ -97,10 +108,9 @@ impl Member {
             return None;
         }
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let status = waitid(WaitId::Pid(Pid::from_child(&self.child)), options).ok()??;
-        let status = match (status.exit_status(), status.terminating_signal()) {
-            (Some(code), _) => Status::Code(u8::try_from(code & 0xff).unwrap_or(1)),
-            (None, number) => Status::Signal(number.unwrap_or(0)),
+        let status = match waitid(WaitId::Pid(Pid::from_child(&self.child)), options) {
+            Ok(status) => Status::of(&status?),
+            Err(_) => Status::Unknown,
         };
         self.end = Some(End { status, after: self.began.elapsed(), was_told });
         // What it has left running ends with it.
@@ -129,4 +139,18 @@ fn log_file(folder: &Path, label: &str, is_feed: bool) -> std::io::Result<File> 
     let path = folder.join(name);
     File::create(&path)?;
     OpenOptions::new().append(true).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_whose_end_somebody_else_was_told_of_has_ended() {
+        let mut member = Member::start(Command::new("true"), "0".into(), 0, false, None).unwrap();
+        waitid(WaitId::Pid(Pid::from_child(&member.child)), WaitIdOptions::EXITED).unwrap();
+        let end = member.look(false).unwrap();
+        assert_eq!((end.status.code(), end.status.text().as_str()), (1, "unknown"));
+        assert!(member.look(false).is_none());
+    }
 }
