@@ -1,7 +1,6 @@
 //! One process of a run: a job, or the feed. It leads a process group, which its own children are in.
 
-use std::fs::{File, OpenOptions};
-use std::path::Path;
+use std::fs::File;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -66,27 +65,31 @@ impl Status {
 }
 
 impl Member {
-    /// Starts it; what it writes gets a prefix, or goes to a file of the folder.
+    /// Starts it; what it writes gets a prefix, or goes to a log.
     pub fn start(
         mut command: Command,
         label: String,
         number: usize,
         is_feed: bool,
-        folder: Option<&Path>,
+        log: Option<File>,
     ) -> std::io::Result<Self> {
         // Nobody types into several jobs at once, and in a group of its own a job would be stopped for reading a terminal.
         command.stdin(Stdio::null()).process_group(0);
         die_with_parent(&mut command, Signal::TERM);
-        if let Some(folder) = folder {
-            let file = log_file(folder, &label, is_feed)?;
-            command.stdout(file.try_clone()?).stderr(file);
+        let has_log = log.is_some();
+        if let Some(log) = log {
+            command.stdout(log.try_clone()?).stderr(log);
         } else {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
         let began = Instant::now();
-        let mut child = command.spawn()?;
-        let pump = if folder.is_none() { Some(Pump::start(&mut child, &label, number)?) } else { None };
-        Ok(Self { label, is_feed, child, pump, began, end: None })
+        let child = command.spawn()?;
+        let mut member = Self { label, is_feed, child, pump: None, began, end: None };
+        if !has_log {
+            let pump = Pump::start(&mut member.child, &member.label, number);
+            member.pump = Some(pump.inspect_err(|_| member.reap())?);
+        }
+        Ok(member)
     }
 
     pub fn pid(&self) -> u32 {
@@ -131,14 +134,6 @@ impl Member {
         self.signal(Signal::KILL);
         let _ = self.child.wait();
     }
-}
-
-fn log_file(folder: &Path, label: &str, is_feed: bool) -> std::io::Result<File> {
-    let name = if is_feed { "feed.log".into() } else { format!("job-{label}.log") };
-    // Appending, so that both streams, and children, write one after the other.
-    let path = folder.join(name);
-    File::create(&path)?;
-    OpenOptions::new().append(true).open(path)
 }
 
 #[cfg(test)]

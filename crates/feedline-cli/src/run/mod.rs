@@ -17,11 +17,13 @@ mod template;
 mod voice;
 
 use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use feedline_core::names;
 use feedline_core::visitor::Visitor;
+use rustix::io::Errno;
 use rustix::process::Signal;
 
 use self::member::{Member, Status};
@@ -40,6 +42,8 @@ const LOOK: Duration = Duration::from_millis(500);
 const PROMPT: Duration = Duration::from_secs(1);
 /// How often to look whether the feed serves.
 const RETRY: Duration = Duration::from_millis(50);
+/// The way out when there are too many open files.
+const FEWER: &str = "each job takes some: allow more of them (ulimit -n 4096), or start fewer jobs";
 
 pub(crate) fn run(options: &Run, host: &Host) -> anyhow::Result<u8> {
     check(options)?;
@@ -132,7 +136,8 @@ impl Crew {
             if std::env::var_os("PYTHONUNBUFFERED").is_none() {
                 command.env("PYTHONUNBUFFERED", "1");
             }
-            let member = Member::start(command, i.to_string(), i as usize, false, options.output.as_deref());
+            let log = log_file(options, &format!("job-{i}.log"))?;
+            let member = Member::start(command, i.to_string(), i as usize, false, log);
             self.members.push(member.map_err(|error| cannot_start(&program, &error))?);
         }
         Ok(())
@@ -148,7 +153,8 @@ impl Crew {
             // Else one that fails early would keep the others waiting.
             command.args(["--wait-for", &options.jobs.to_string()]);
         }
-        let feed = Member::start(command, "feed".into(), options.jobs as usize, true, options.output.as_deref());
+        let log = log_file(options, "feed.log")?;
+        let feed = Member::start(command, "feed".into(), options.jobs as usize, true, log);
         let feed = feed.map_err(|error| cannot_start(&program, &error))?;
         let (path, pid) = (names::socket_path(name)?, feed.pid());
         self.members.push(feed);
@@ -333,9 +339,27 @@ fn describe(status: Status) -> String {
     }
 }
 
+/// Where a member's output goes, if it goes to a file.
+fn log_file(options: &Run, name: &str) -> anyhow::Result<Option<File>> {
+    let Some(path) = options.output.as_ref().map(|folder| folder.join(name)) else { return Ok(None) };
+    // Appending, so that both streams, and children, write one after the other.
+    let opened = File::create(&path).and_then(|_| OpenOptions::new().append(true).open(&path));
+    let file = opened.map_err(|error| {
+        let way_out = if is_too_many(&error) { FEWER } else { "name another folder with --output" };
+        Failed(format!("cannot write to {}: {error}\n  {way_out}", path.display()))
+    })?;
+    Ok(Some(file))
+}
+
+fn is_too_many(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::MFILE.raw_os_error())
+}
+
 fn cannot_start(program: &OsString, error: &std::io::Error) -> anyhow::Error {
     let shown = program.to_string_lossy();
-    let way_out = if shown.ends_with(".py") {
+    let way_out = if is_too_many(error) {
+        FEWER.into()
+    } else if shown.ends_with(".py") {
         format!("start it with Python: -- python {shown}")
     } else if error.kind() == std::io::ErrorKind::NotFound {
         "look at its spelling, and at PATH".into()
