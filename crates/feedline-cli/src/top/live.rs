@@ -86,7 +86,7 @@ pub(super) fn run(names: &[String], interval: Duration) -> anyhow::Result<u8> {
 }
 
 /// Looks from a thread of its own: a server that is stopped must not hold up the keys. It ends when nobody listens.
-fn watch(names: Vec<String>, interval: Duration) -> Receiver<Vec<Found>> {
+pub(super) fn watch(names: Vec<String>, interval: Duration) -> Receiver<Vec<Found>> {
     // One that waits: whoever is slow to draw shall not see more than that of the past.
     let (sender, receiver) = mpsc::sync_channel(1);
     std::thread::spawn(move || {

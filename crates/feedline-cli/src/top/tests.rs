@@ -1,4 +1,5 @@
 use std::path::PathBuf;
+use std::time::Duration;
 
 use feedline_core::names::FeedInfo;
 use feedline_core::server::{ConsumerStats, ServerStats};
@@ -7,7 +8,7 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::text::Span;
 
-use super::live::{State, Wish, wish};
+use super::live::{State, Wish, watch, wish};
 use super::{page, paint};
 use crate::verdict::{Kind, Verdict};
 use crate::view::{Job, Process, Rates, View};
@@ -228,6 +229,13 @@ fn the_screen_is_the_page_with_a_head_and_a_foot() {
     assert!(!screen(&mut state, 80, 40).join("\n").contains("ended"));
     state.see(Vec::new());
     assert!(screen(&mut state, 80, 13)[2].starts_with("no feeds run for this user"));
+}
+
+#[test]
+fn looks_that_nobody_takes_do_not_pile_up() {
+    let news = watch(vec!["none".into()], Duration::from_millis(1));
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(news.try_iter().take(20).count() < 20);
 }
 
 #[test]
