@@ -31,7 +31,6 @@ use std::ffi::OsString;
 use clap::{CommandFactory, Parser};
 
 use self::args::{Cli, Command};
-pub use self::output::Failed;
 
 /// How this program was started.
 #[derive(Clone, Debug)]
