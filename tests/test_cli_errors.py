@@ -116,15 +116,16 @@ PYTHON = {
     "bench-no-file": ["bench", "serve.py:numbered"],
     "bench-raises": ["bench", "served.py:raises"],
 }
+# What a run says of its jobs is no error of its own.
+TALK = ["run-feed-ends", "run-job-ends"]
 # Of cases that need more than a command.
 OTHERS = [
+    *TALK,
     *("stop-misspelt", "stop-silent", "serve-name-taken", "serve-folder-open"),
     *("serve-path-too-long", "binary-no-python", "binary-no-package"),
     *("metrics-port-taken", "serve-port-taken"),
     *("run-too-many-files", "dashboard-no-port", "serve-gives-up"),
 ]
-# What a run says of its jobs is no error of its own.
-TALK = ["run-feed-ends", "run-job-ends"]
 
 BROKEN = {
     "empty.py": "import os\n",
@@ -221,13 +222,6 @@ def test_a_port_that_is_taken(project: Path) -> None:
         check("serve-port-taken", args, project, door=WHEEL)
 
 
-def test_a_binary_without_python(project: Path) -> None:
-    args = [*_SERVE, "served.py:numbered"]
-    nowhere = "/no/such/python"
-    check("binary-no-python", args, project, door=binary(), FEEDLINE_PYTHON=nowhere)
-    check("binary-no-package", args, project, door=binary(), FEEDLINE_PYTHON="/bin/false")
-
-
 def test_too_many_open_files(project: Path) -> None:
     few = ["sh", "-c", 'ulimit -n 40; exec "$@"', "sh", *binary()]
     check("run-too-many-files", ["run", "-n", "30", "--", "sleep", "60"], project, door=few)
@@ -264,8 +258,15 @@ def test_jobs_that_cannot_all_begin(name: str, loader: str, code: str, project: 
     check_snapshot(name, f"$ feedline {shown}\nexit code {result.returncode}\n\n{said}\n")
 
 
+def test_a_binary_without_python(project: Path) -> None:
+    args = [*_SERVE, "served.py:numbered"]
+    nowhere = "/no/such/python"
+    check("binary-no-python", args, project, door=binary(), FEEDLINE_PYTHON=nowhere)
+    check("binary-no-package", args, project, door=binary(), FEEDLINE_PYTHON="/bin/false")
+
+
 def test_every_error_says_what_to_do_next() -> None:
-    for name in [*PLAIN, *PYTHON, *OTHERS, *TALK]:
+    for name in [*PLAIN, *PYTHON, *OTHERS]:
         _, _, said = (FOLDER / f"{name}.txt").read_text().partition("\n\n")
         if name == "nothing":
             assert "Examples:" in said
@@ -279,6 +280,6 @@ def test_every_error_says_what_to_do_next() -> None:
 
 
 def test_no_snapshot_is_left_over() -> None:
-    named = {*PLAIN, *PYTHON, *OTHERS, *TALK}
+    named = {*PLAIN, *PYTHON, *OTHERS}
     left = {path.stem for path in FOLDER.glob("*.txt")} - named
     assert not left, f"nothing makes these any more: {sorted(left)}"
