@@ -25,7 +25,7 @@ FRAMEWORKS := .venv-frameworks
 VENV_STAMP := $(VENV)/.stamp-tools
 FRAMEWORKS_STAMP := $(FRAMEWORKS)/.stamp
 EXTENSION_STAMP := $(VENV)/.stamp-extension
-RUST_SOURCES := Cargo.toml $(wildcard Cargo.lock) pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml -o -path '*/assets/*')
+RUST_SOURCES := Cargo.toml $(wildcard Cargo.lock) pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml -o -path '*/assets/*' -o -path '*/src/*.py')
 PYTHON_DIRS := $(wildcard python tests benchmarks examples docs)
 # The package again, with the extension that has fault points: tests/chaos has its children import it.
 FAULTS := $(TARGET_DIR)/faults

@@ -40,6 +40,15 @@ def heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def ignoring(name: str, door: Sequence[str]) -> list[str]:
+    """Begin with a signal that is ignored, as some who start others leave it."""
+    code = (
+        f"import os, signal, sys; signal.signal(signal.{name}, signal.SIG_IGN);"
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    return [sys.executable, "-c", code, *door]
+
+
 def run(
     *args: str, door: Sequence[str] = WHEEL, cwd: Path | None = None, **env: str
 ) -> subprocess.CompletedProcess[str]:

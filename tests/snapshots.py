@@ -16,6 +16,8 @@ def settled(text: str, paths: dict[str, str]) -> str:
     for path, word in sorted(paths.items(), key=lambda item: -len(item[0])):
         text = text.replace(path, word)
     text = re.sub(r"\bpid \d+", "pid PID", text)
+    text = re.sub(r"\bbatch for [\d.]+ s\b", "batch for SECS s", text)
+    text = re.sub(r"\bits thread \d+: .*", "its thread TID: STATE", text)
     text = re.sub(r"(127\.0\.0\.1:|-port )(?!0\b|80800|99999)\d+", r"\1PORT", text)
     text = re.sub(r"\bkill -9 \d+", "kill -9 PID", text)
     text = re.sub(r"\bpython3?(\.\d+)?(?= -)", "python", text)

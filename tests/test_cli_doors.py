@@ -14,7 +14,7 @@ import pytest
 
 import feedline
 import roles
-from commands import WHEEL, Begin, begin, binary, environment, run
+from commands import WHEEL, Begin, begin, binary, environment, ignoring, run
 from conftest import Start
 from processes import TESTS
 from snapshots import check_snapshot
@@ -118,10 +118,24 @@ def test_one_that_cannot_be_stopped_does_not_save_the_others(start: Start) -> No
     assert 'no feed is named "nobody"' in result.stderr
 
 
-def test_the_binary_hands_over_to_python(begin: Begin) -> None:
+def test_each_feed_is_stopped_once(start: Start) -> None:
+    pids = {}
+    for name in ("train", "val"):
+        server = start(roles.serve, name=name, loader="served:numbered")
+        server.expect("ready")
+        pids[name] = server.pid
+    result = run("stop", "val", "train", "val", door=binary())
+    assert result.returncode == 0
+    assert result.stderr.splitlines() == [
+        f"stopped {name} (pid {pids[name]})" for name in ("val", "train")
+    ]
+
+
+@pytest.mark.parametrize("is_childless", [False, True])
+def test_the_binary_hands_over_to_python(begin: Begin, is_childless: bool) -> None:
     serving = begin(
         *("serve", f"{TESTS}/served.py:numbered", "--name", "train"),
-        door=binary(),
+        door=ignoring("SIGCHLD", binary()) if is_childless else binary(),
         FEEDLINE_PYTHON=sys.executable,
     )
     serving.until(f'serving "train" (pid {serving.pid})')

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,10 @@ PLAIN = {
     "metrics-no-interval": ["metrics", "--interval-secs", "0"],
     "completions-nothing": ["completions"],
     "completions-unknown": ["completions", "cshell"],
+    "run-log-is-a-folder": ["run", "-n", "2", "--output", "logs", "--", "true"],
+    "dashboard-no-interval": ["dashboard", "--interval-secs", "0"],
+    "dashboard-no-host": ["dashboard", "--host", "no such host"],
+    "dashboard-token": ["dashboard", "--token", "short"],
 }
 
 PYTHON = {
@@ -110,11 +116,15 @@ PYTHON = {
     "bench-no-file": ["bench", "serve.py:numbered"],
     "bench-raises": ["bench", "served.py:raises"],
 }
+# What a run says of its jobs is no error of its own.
+TALK = ["run-feed-ends", "run-job-ends"]
 # Of cases that need more than a command.
 OTHERS = [
+    *TALK,
     *("stop-misspelt", "stop-silent", "serve-name-taken", "serve-folder-open"),
     *("serve-path-too-long", "binary-no-python", "binary-no-package"),
     *("metrics-port-taken", "serve-port-taken"),
+    *("run-too-many-files", "dashboard-no-port", "serve-gives-up"),
 ]
 
 BROKEN = {
@@ -123,6 +133,7 @@ BROKEN = {
     "imports.py": "import os\nimport no_such_package\n\ndef make_loader(): return []\n",
     "syntax.py": "def make_loader(:\n    return []\n",
     "exits.py": "import sys\n\nsys.exit('usage: exits.py DATA')\n",
+    "hangs.py": "import time\n\ndef make_loader():\n    time.sleep(3600)\n    yield []\n",
     "relative.py": "from . import other\n\ndef make_loader(): return []\n",
 }
 
@@ -132,8 +143,8 @@ def project(tmp_path: Path) -> Path:
     """A folder with files of all kinds, the loaders of ``served.py`` among them."""
     for name in ("served.py", "loaders.py"):
         (tmp_path / name).symlink_to(TESTS / name)
-    for name in ("package.py", "broken"):
-        (tmp_path / name).mkdir()
+    for name in ("package.py", "broken", "logs/job-0.log"):
+        (tmp_path / name).mkdir(parents=True)
     for name, text in BROKEN.items():
         (tmp_path / "broken" / name).write_text(text)
     (tmp_path / "served.txt").write_text("")
@@ -211,6 +222,42 @@ def test_a_port_that_is_taken(project: Path) -> None:
         check("serve-port-taken", args, project, door=WHEEL)
 
 
+def test_too_many_open_files(project: Path) -> None:
+    few = ["sh", "-c", 'ulimit -n 40; exec "$@"', "sh", *binary()]
+    check("run-too-many-files", ["run", "-n", "30", "--", "sleep", "60"], project, door=few)
+
+
+def test_ports_that_are_all_taken(project: Path) -> None:
+    with contextlib.ExitStack() as taken:
+        # By somebody else, perhaps.
+        with contextlib.suppress(OSError):
+            taken.enter_context(socket.create_server(("127.0.0.1", 65535)))
+        check("dashboard-no-port", ["dashboard", "--port", "65535"], project, door=binary())
+
+
+def test_a_loader_that_is_given_up_on(project: Path) -> None:
+    args = [*_SERVE, "broken/hangs.py:make_loader", "--loader-timeout-secs", "0.3"]
+    assert check("serve-gives-up", args, project, door=WHEEL).count("error: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "loader", "code"),
+    [
+        ("run-feed-ends", "served.py:raises", "pass"),
+        ("run-job-ends", "served.py:numbered", "{i} or list(feedline.attach('images'))"),
+    ],
+)
+def test_jobs_that_cannot_all_begin(name: str, loader: str, code: str, project: Path) -> None:
+    args = ["run", "-n", "2", "--name", "images", "--serve", loader]
+    args += ["--", sys.executable, "-c", f"import feedline; {code}"]
+    result = run(*args, door=WHEEL, cwd=project)
+    # Without what the feed and the jobs say, and how long each of them took.
+    said, _, _ = result.stderr.partition("\nJOB")
+    said = "\n".join(line for line in said.splitlines() if not line.startswith("["))
+    shown = " ".join(args).replace(sys.executable, "python")
+    check_snapshot(name, f"$ feedline {shown}\nexit code {result.returncode}\n\n{said}\n")
+
+
 def test_a_binary_without_python(project: Path) -> None:
     args = [*_SERVE, "served.py:numbered"]
     nowhere = "/no/such/python"
@@ -224,8 +271,8 @@ def test_every_error_says_what_to_do_next() -> None:
         if name == "nothing":
             assert "Examples:" in said
             continue
-        _, error, text = said.partition("error: ")
-        assert error, name
+        _, error, text = ("", "", said) if name in TALK else said.partition("error: ")
+        assert error or name in TALK, name
         _, *rest = text.splitlines()
         way_out = [line for line in rest if line.startswith(("  ", "Usage: ", "For more inform"))]
         assert way_out, f"{name} says no way out:\n{said}"

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import termios
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
-from commands import WHEEL, Begin, begin, binary, run
-from processes import TESTS, eventually, processes_with
+from commands import (
+    WHEEL,
+    Begin,
+    begin,
+    binary,
+    environment,
+    heed_interrupts,
+    ignoring,
+    run,
+)
+from processes import PATIENCE_SECS, TESTS, eventually, processes_with
 
 __all__ = ["begin"]
+
+Unread = Callable[..., subprocess.Popen[bytes]]
 
 # Ends with a code of its own when it is told to.
 OBEDIENT = "trap 'echo told; exit 7' TERM INT; echo ready; while true; do sleep 0.02; done"
@@ -143,6 +158,68 @@ def test_nobody_reads_its_output_any_more() -> None:
         running.stdout.read(10)
         running.stdout.close()
         assert running.wait(30) == 128 + signal.SIGPIPE
+
+
+@pytest.fixture
+def unread(tmp_path: Path) -> Iterator[Unread]:
+    """Start jobs, of which job 0 fails when stderr is full; nobody reads it."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(script: str, *options: str) -> subprocess.Popen[bytes]:
+        fails = f"while [ ! -e {tmp_path}/fail ]; do sleep 0.02; done; exit 3"
+        script = f"if [ {{i}} = 0 ]; then {fails}; fi; {script}"
+        running = subprocess.Popen(
+            [*binary(), *jobs(2, script, *options)],
+            stderr=subprocess.PIPE,
+            env=environment(),
+            preexec_fn=heed_interrupts,
+        )
+        started.append(running)
+        stderr = running.stderr
+        assert stderr is not None
+        size = fcntl.fcntl(stderr, fcntl.F_GETPIPE_SZ)
+        eventually(lambda: _waiting(stderr) == size)
+        (tmp_path / "fail").touch()
+        return running
+
+    yield start
+    for running in started:
+        running.kill()
+        running.communicate(timeout=PATIENCE_SECS)
+
+
+def _waiting(pipe: IO[bytes]) -> int:
+    """How many bytes wait to be read."""
+    count = bytearray(4)
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return int.from_bytes(count, sys.byteorder)
+
+
+def test_jobs_are_ended_though_nobody_reads(unread: Unread, folder: Path) -> None:
+    """As behind a pager."""
+    running = unread("exec yes >&2")
+    eventually(lambda: processes_with(str(folder)) == [running.pid])
+    said = running.communicate(timeout=PATIENCE_SECS)[1].decode()
+    assert running.returncode == 3
+    assert "job 0 failed (exit code 3): ending the others\n" in said
+    assert said.splitlines()[-1].split()[:2] == ["1", "SIGTERM"]
+
+
+def test_and_killed_and_an_interrupt_is_heard(unread: Unread, folder: Path) -> None:
+    """As after Ctrl-S."""
+    running = unread("trap '' TERM; yes >&2", "--grace-secs", "0.2")
+    eventually(lambda: processes_with(str(folder)) == [running.pid])
+    assert running.poll() is None
+    running.send_signal(signal.SIGINT)
+    assert running.wait(PATIENCE_SECS) == 130
+
+
+@pytest.mark.parametrize("door", [binary, lambda: WHEEL], ids=["binary", "wheel"])
+def test_jobs_end_where_children_are_ignored(door: object) -> None:
+    assert callable(door)
+    result = run(*jobs(2, "exit {i}"), door=ignoring("SIGCHLD", door()))
+    assert result.returncode == 1
+    assert [row.split()[:2] for row in result.stderr.splitlines()[-2:]] == [["0", "0"], ["1", "1"]]
 
 
 def test_a_feed_is_served_beside_them(begin: Begin) -> None:

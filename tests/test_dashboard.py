@@ -207,9 +207,15 @@ def test_two_feeds_on_a_phone_in_the_dark(look: Look, start: Start) -> None:
 
 
 def test_the_dashboard_itself_starts_again(look: Look, start: Start, dashboard: Dashboard) -> None:
-    start(roles.serve, **LOADER).expect("ready")
     page = look(is_left=True)
-    expect(card(page)).to_have_attribute("data-phase", "live")
+    first = start(roles.serve, **LOADER)
+    first.expect("ready")
+    expect(happened(page, "started")).to_contain_text(f"pid {first.pid}")
+    first.tell("stop")
+    expect(happened(page, "stopped")).to_have_count(1)
+    second = start(roles.serve, **LOADER)
+    second.expect("ready")
+    expect(happened(page, "started")).to_have_count(2)
     dashboard.end(signal.SIGINT)
     expect(page.locator("#status")).to_contain_text("gone")
     again = Dashboard("--port", str(dashboard.port))
@@ -218,6 +224,10 @@ def test_the_dashboard_itself_starts_again(look: Look, start: Start, dashboard: 
         expect(page.locator("#status")).to_have_text("live")
         eventually(lambda: "train" in again.feeds())
         expect(card(page)).to_have_attribute("data-phase", "live")
+        # It knows of nothing before its own time.
+        expect(happened(page, "started")).to_have_count(1)
+        expect(happened(page, "started")).to_contain_text(f"pid {second.pid}")
+        expect(happened(page, "stopped")).to_have_count(0)
     finally:
         again.close()
 

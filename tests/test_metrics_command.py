@@ -94,7 +94,7 @@ def test_port_and_file_until_a_signal(
     watch: Watch, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     path = tmp_path / "feeds.jsonl"
-    process = watch("--port", "0", "--file", str(path), "--interval-secs", "0.05")
+    process = watch("--port", "0", "--file", str(path), "--interval-secs", "0.1")
     assert process.stderr is not None
     said = re.fullmatch(
         r"answering Prometheus on http://127.0.0.1:(\d+)/metrics; Ctrl-C ends it\n",
@@ -102,7 +102,7 @@ def test_port_and_file_until_a_signal(
     )
     assert said
     assert process.stderr.readline() == (
-        f"appending a line per feed to {path} every 0.05 s; Ctrl-C ends it\n"
+        f"appending a line per feed to {path} every 0.1 s; Ctrl-C ends it\n"
     )
     port = int(said[1])
     assert up(scrape(port)) == {"train": 1, "val": 1}
@@ -140,7 +140,7 @@ def test_what_cannot_be_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("two_feeds")
 def test_a_full_disk_does_not_end_it(watch: Watch) -> None:
-    process = watch("--file", "/dev/full", "--interval-secs", "0.01", "--port", "0")
+    process = watch("--file", "/dev/full", "--interval-secs", "0.1", "--port", "0")
     assert process.stderr is not None
     said = [process.stderr.readline() for _ in range(3)]
     (warning,) = [line for line in said if line.startswith("warning: ")]

@@ -219,6 +219,13 @@ def test_without_a_terminal_it_looks_once() -> None:
         assert "looking once" in done.stderr
 
 
+def test_one_look_is_long_enough_for_a_verdict(start: Start) -> None:
+    served(start)
+    start(take_one).expect("taken")
+    view = top("train", interval_secs=0.1)
+    assert "trainers are the bottleneck" in view["verdict"]["text"]
+
+
 def test_a_silent_server_is_shown(start: Start) -> None:
     silent = served(start, name="silent")
     with feedline.Server(Numbered(100, 10), "train", samples=100):
@@ -286,15 +293,23 @@ def test_what_does_not_fit_can_be_scrolled(start: Start, screens: list[Screen]) 
     assert screen.end() == 130
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGINT, 130),
+        (signal.SIGTERM, -signal.SIGTERM),
+        (signal.SIGHUP, -signal.SIGHUP),
+        (signal.SIGQUIT, -signal.SIGQUIT),
+    ],
+)
 def test_a_signal_leaves_the_terminal_as_it_was(
-    number: signal.Signals, screens: list[Screen]
+    number: signal.Signals, code: int, screens: list[Screen]
 ) -> None:
     screens.append(Screen())
     screen = screens[0]
     screen.wait_for("no feeds run for this user")
     os.kill(screen.process.pid, number)
-    assert screen.end() == -number
+    assert screen.end() == code
 
 
 @pytest.mark.parametrize("is_told", [True, False])

@@ -230,7 +230,7 @@ pub struct Top {
     #[arg(long)]
     pub json: bool,
     /// Time between two looks
-    #[arg(long, value_name = "SECS", default_value_t = 1.0, value_parser = positive)]
+    #[arg(long, value_name = "SECS", default_value_t = 1.0, value_parser = interval)]
     pub interval_secs: f64,
 }
 
@@ -314,7 +314,7 @@ pub struct Dashboard {
     #[arg(long, env = "FEEDLINE_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
     /// Time between two looks
-    #[arg(long, value_name = "SECS", default_value_t = 1.0, value_parser = positive)]
+    #[arg(long, value_name = "SECS", default_value_t = 1.0, value_parser = interval)]
     pub interval_secs: f64,
 }
 
@@ -335,7 +335,7 @@ pub struct Metrics {
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// Time between two lines
-    #[arg(long, value_name = "SECS", default_value_t = 5.0, value_parser = positive)]
+    #[arg(long, value_name = "SECS", default_value_t = 5.0, value_parser = interval)]
     pub interval_secs: f64,
 }
 
@@ -354,6 +354,14 @@ fn positive(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(number) if number > 0.0 && number < 1e9 => Ok(number),
         _ => Err("give a number greater than 0".into()),
+    }
+}
+
+/// A look takes time of its own.
+fn interval(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if (0.1..1e9).contains(&number) => Ok(number),
+        _ => Err("give a number of seconds, 0.1 or more".into()),
     }
 }
 

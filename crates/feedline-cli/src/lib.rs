@@ -31,7 +31,6 @@ use std::ffi::OsString;
 use clap::{CommandFactory, Parser};
 
 use self::args::{Cli, Command};
-pub use self::output::Failed;
 
 /// How this program was started.
 #[derive(Clone, Debug)]
@@ -78,6 +77,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, host: &Host) -> Outcome {
 }
 
 fn act(command: Command, host: &Host) -> anyhow::Result<Outcome> {
+    run::heed_children()?;
     if let Command::Ls(_) | Command::Top(_) | Command::Stop(_) | Command::Dashboard(_) | Command::Metrics(_) = command {
         feedline_core::names::check_readable()?;
     }

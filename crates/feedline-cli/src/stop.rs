@@ -1,5 +1,6 @@
 //! `feedline stop`.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use feedline_core::visitor::Visitor;
@@ -12,10 +13,10 @@ pub(crate) fn run(options: &Stop) -> anyhow::Result<()> {
     if options.names.is_empty() && !options.all {
         return Err(which_one().into());
     }
-    let names =
+    let mut names: Vec<String> =
         if options.all { names::feeds().into_iter().map(|feed| feed.name).collect() } else { options.names.clone() };
-    let mut names: Vec<String> = names;
-    names.dedup();
+    let mut met = HashSet::new();
+    names.retain(|name| met.insert(name.clone()));
     if names.is_empty() {
         say("no feeds run for this user");
     }

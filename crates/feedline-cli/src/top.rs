@@ -19,6 +19,8 @@ use crate::args::Top;
 use crate::output::{Failed, is_coloured, print, say};
 use crate::watch::{Found, Watcher};
 
+/// What is seen in less is too little for a verdict.
+const SHORTEST: Duration = Duration::from_millis(500);
 /// Where nobody tells how wide the output may be.
 const WIDTH: u16 = 120;
 
@@ -52,7 +54,7 @@ pub(crate) fn run(options: &Top) -> anyhow::Result<u8> {
 fn look(names: &[String], interval: Duration) -> anyhow::Result<Vec<Found>> {
     let mut watcher = Watcher::new(names.to_vec());
     if !watcher.look().is_empty() {
-        std::thread::sleep(interval);
+        std::thread::sleep(interval.max(SHORTEST));
     }
     let found = watcher.look();
     all_run(names)?;

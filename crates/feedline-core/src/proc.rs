@@ -58,6 +58,11 @@ fn state_words(state: char) -> &'static str {
     }
 }
 
+/// What others wrote, for a terminal: nothing that moves its cursor, or turns the line around.
+pub(crate) fn harmless(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() || turns(c) { ' ' } else { c }).collect()
+}
+
 /// Marks of direction, and their like.
 fn turns(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{61c}')
@@ -68,17 +73,10 @@ pub fn command(pid: u32) -> Option<String> {
     let mut bytes = Vec::new();
     File::open(format!("/proc/{pid}/cmdline")).ok()?.take(LONGEST_COMMAND).read_to_end(&mut bytes).ok()?;
     let arguments = bytes.split(|&byte| byte == 0).filter(|argument| !argument.is_empty());
-    let text = arguments.map(String::from_utf8_lossy).collect::<Vec<_>>().join(" ");
-    // Whatever an argument holds, it goes to a terminal: nothing that moves its cursor, or turns the line around.
-    Some(text.chars().map(|c| if c.is_control() || turns(c) { ' ' } else { c }).collect())
+    Some(harmless(&arguments.map(String::from_utf8_lossy).collect::<Vec<_>>().join(" ")))
 }
 
-/// The memory of a process that is in RAM.
-pub fn resident_bytes(pid: u32) -> Option<u64> {
-    Some(memory_bytes(pid)?.0)
-}
-
-/// The same, and how much of it is in no file, ring or other shared memory.
+/// The memory of a process that is in RAM, and how much of it is in no file, ring or other shared memory.
 pub fn memory_bytes(pid: u32) -> Option<(u64, u64)> {
     let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let mut pages = text.split_whitespace().skip(1).map(|field| field.parse::<u64>().ok());
@@ -158,6 +156,6 @@ mod tests {
         let tid = rustix::thread::gettid().as_raw_nonzero().get();
         assert!(thread_text(tid).unwrap().contains("running"));
         let (resident, private) = memory_bytes(pid).unwrap();
-        assert!(0 < private && private < resident && resident_bytes(pid).is_some(), "{private} of {resident}");
+        assert!(0 < private && private < resident, "{private} of {resident}");
     }
 }

@@ -238,9 +238,12 @@ class _Serving:
 
     def _failure(self, error: BaseException | None) -> str:
         name = self._server.name
+        gave_up = self._core.gave_up()
+        if gave_up is not None:
+            # What the loader raised since, it raised because it was interrupted.
+            return _as_typed(gave_up)
         if error is None:
-            # The loader hangs, and its thread with it.
-            return self._core.gave_up() or f'feed "{name}" failed\n  look at the log above'
+            return f'feed "{name}" failed\n  look at the log above'
         if isinstance(error, FeedlineError) and not isinstance(error, LoaderError):
             return _as_typed(str(error))
         cause = error.__cause__ or error
@@ -266,12 +269,15 @@ def _exit_code(number: int) -> int:
 
 
 class _ToScreen(logging.Handler):
-    """Shows warnings above the bar, unless the loader's module has set up logging itself."""
+    """Shows warnings above the bar, unless the loader's module has set up logging itself.
+
+    An error ends the feed, and is told then.
+    """
 
     def __init__(self, screen: Screen) -> None:
         super().__init__(logging.WARNING)
         self._screen = screen
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not logging.getLogger().handlers:
+        if record.levelno < logging.ERROR and not logging.getLogger().handlers:
             self._screen.line(f"{record.levelname.lower()}: {record.getMessage()}")

@@ -97,13 +97,17 @@ impl Card {
     pub fn show(&mut self, now: u64, view: Box<View>) {
         let ms_ago = |secs: f64| now.saturating_sub((secs.max(0.0) * 1000.0) as u64);
         let stats = &view.stats;
-        let is_same = |last: &View| last.stats.pid == stats.pid && last.stats.uptime_secs <= stats.uptime_secs;
-        if !self.view.as_deref().is_some_and(is_same) {
-            self.end(now, None);
+        let last = self.view.as_ref().map(|view| &view.stats).filter(|last| last.pid == stats.pid);
+        if last.is_none_or(|last| last.uptime_secs > stats.uptime_secs) {
+            // One that was silent from its start has not ended.
+            if last.is_some() || self.pid != stats.pid {
+                self.end(now, None);
+            }
             self.run += 1;
             self.next_event = 0;
             self.mark(ms_ago(stats.uptime_secs), "started", None, &format!("its server, pid {}", stats.pid));
-        } else if self.phase == Phase::Silent {
+        }
+        if self.phase == Phase::Silent {
             self.mark(now, "answers", None, "its server answers again");
         }
         for event in stats.events.iter().filter(|event| event.number >= self.next_event).cloned().collect::<Vec<_>>() {

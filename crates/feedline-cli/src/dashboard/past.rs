@@ -245,6 +245,25 @@ mod tests {
     }
 
     #[test]
+    fn one_that_is_silent_at_first_has_not_vanished() {
+        let mut past = past();
+        assert_eq!(kinds(&past.take_at(1_000, found("a", Err("no answer".into())), &[])), ["silent"]);
+        assert_eq!(kinds(&past.take_at(2_000, found("a", view(7, 4.0, &[])), &[])), ["started", "answers"]);
+        // So is one that follows another.
+        past.take_at(3_000, vec![], &[("a".into(), None)]);
+        for at in [4_000, 5_000] {
+            let mut silent = found("a", Err("no answer".into()));
+            silent[0].feed.pid = 8;
+            past.take_at(at, silent, &[]);
+        }
+        assert_eq!(kinds(&past.take_at(6_000, found("a", view(8, 2.0, &[])), &[])), ["started", "answers"]);
+        // But not one whose place another has taken.
+        let mut past = self::past();
+        past.take_at(1_000, found("a", Err("no answer".into())), &[]);
+        assert_eq!(kinds(&past.take_at(2_000, found("a", view(8, 0.5, &[])), &[])), ["vanished", "started"]);
+    }
+
+    #[test]
     fn the_end_is_told_once() {
         let mut past = past();
         past.take_at(1_000, found("a", view(7, 1.0, &[(0, "failed")])), &[]);

@@ -1,12 +1,11 @@
 //! One process of a run: a job, or the feed. It leads a process group, which its own children are in.
 
-use std::fs::{File, OpenOptions};
-use std::path::Path;
+use std::fs::File;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use feedline_core::proc::die_with_parent;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, waitid};
 use std::os::unix::process::CommandExt;
 
 use super::pump::Pump;
@@ -34,14 +33,24 @@ pub(super) struct End {
 pub(super) enum Status {
     Code(u8),
     Signal(i32),
+    /// Somebody else was told.
+    Unknown,
 }
 
 impl Status {
+    fn of(status: &WaitIdStatus) -> Self {
+        match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => Self::Code(u8::try_from(code & 0xff).unwrap_or(1)),
+            (None, number) => Self::Signal(number.unwrap_or(0)),
+        }
+    }
+
     /// As a shell counts.
     pub fn code(self) -> u8 {
         match self {
             Self::Code(code) => code,
             Self::Signal(number) => 128_u8.saturating_add(u8::try_from(number).unwrap_or(127)),
+            Self::Unknown => 1,
         }
     }
 
@@ -50,32 +59,37 @@ impl Status {
             Self::Code(code) => code.to_string(),
             Self::Signal(number) => signal_hook::low_level::signal_name(number)
                 .map_or_else(|| format!("signal {number}"), ToOwned::to_owned),
+            Self::Unknown => "unknown".into(),
         }
     }
 }
 
 impl Member {
-    /// Starts it; what it writes gets a prefix, or goes to a file of the folder.
+    /// Starts it; what it writes gets a prefix, or goes to a log.
     pub fn start(
         mut command: Command,
         label: String,
         number: usize,
         is_feed: bool,
-        folder: Option<&Path>,
+        log: Option<File>,
     ) -> std::io::Result<Self> {
         // Nobody types into several jobs at once, and in a group of its own a job would be stopped for reading a terminal.
         command.stdin(Stdio::null()).process_group(0);
         die_with_parent(&mut command, Signal::TERM);
-        if let Some(folder) = folder {
-            let file = log_file(folder, &label, is_feed)?;
-            command.stdout(file.try_clone()?).stderr(file);
+        let has_log = log.is_some();
+        if let Some(log) = log {
+            command.stdout(log.try_clone()?).stderr(log);
         } else {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
         let began = Instant::now();
-        let mut child = command.spawn()?;
-        let pump = if folder.is_none() { Some(Pump::start(&mut child, &label, number)?) } else { None };
-        Ok(Self { label, is_feed, child, pump, began, end: None })
+        let child = command.spawn()?;
+        let mut member = Self { label, is_feed, child, pump: None, began, end: None };
+        if !has_log {
+            let pump = Pump::start(&mut member.child, &member.label, number);
+            member.pump = Some(pump.inspect_err(|_| member.reap())?);
+        }
+        Ok(member)
     }
 
     pub fn pid(&self) -> u32 {
@@ -97,10 +111,9 @@ impl Member {
             return None;
         }
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let status = waitid(WaitId::Pid(Pid::from_child(&self.child)), options).ok()??;
-        let status = match (status.exit_status(), status.terminating_signal()) {
-            (Some(code), _) => Status::Code(u8::try_from(code & 0xff).unwrap_or(1)),
-            (None, number) => Status::Signal(number.unwrap_or(0)),
+        let status = match waitid(WaitId::Pid(Pid::from_child(&self.child)), options) {
+            Ok(status) => Status::of(&status?),
+            Err(_) => Status::Unknown,
         };
         self.end = Some(End { status, after: self.began.elapsed(), was_told });
         // What it has left running ends with it.
@@ -123,10 +136,16 @@ impl Member {
     }
 }
 
-fn log_file(folder: &Path, label: &str, is_feed: bool) -> std::io::Result<File> {
-    let name = if is_feed { "feed.log".into() } else { format!("job-{label}.log") };
-    // Appending, so that both streams, and children, write one after the other.
-    let path = folder.join(name);
-    File::create(&path)?;
-    OpenOptions::new().append(true).open(path)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_whose_end_somebody_else_was_told_of_has_ended() {
+        let mut member = Member::start(Command::new("true"), "0".into(), 0, false, None).unwrap();
+        waitid(WaitId::Pid(Pid::from_child(&member.child)), WaitIdOptions::EXITED).unwrap();
+        let end = member.look(false).unwrap();
+        assert_eq!((end.status.code(), end.status.text().as_str()), (1, "unknown"));
+        assert!(member.look(false).is_none());
+    }
 }

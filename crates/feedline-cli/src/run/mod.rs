@@ -6,29 +6,35 @@
 //!                                            └──▶ tell all ──after a grace time──▶ kill
 //! ```
 //!
-//! The main thread waits for signals only, SIGCHLD among them. `pump` carries output on other threads.
+//! The main thread waits for signals only, SIGCHLD among them. What is written goes out on other threads: `pump` carries the
+//! jobs' output, `voice` what the run itself says.
 
 mod lines;
 mod member;
 mod pump;
 mod signals;
 mod template;
+mod voice;
 
 use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use feedline_core::names;
 use feedline_core::visitor::Visitor;
+use rustix::io::Errno;
 use rustix::process::Signal;
 
 use self::member::{Member, Status};
 use self::signals::Signals;
+pub(crate) use self::signals::heed_children;
 use self::template::{Values, fill, needs_name};
+use self::voice::Voice;
 use crate::Host;
 use crate::args::Run;
 use crate::ls::duration_text;
-use crate::output::{Failed, Misused, say, table};
+use crate::output::{Failed, Misused, table};
 
 /// A signal that doesn't arrive, or a job that is taken for running, is noticed after this time.
 const LOOK: Duration = Duration::from_millis(500);
@@ -36,11 +42,14 @@ const LOOK: Duration = Duration::from_millis(500);
 const PROMPT: Duration = Duration::from_secs(1);
 /// How often to look whether the feed serves.
 const RETRY: Duration = Duration::from_millis(50);
+/// The way out when there are too many open files.
+const FEWER: &str = "each job takes some: allow more of them (ulimit -n 4096), or start fewer jobs";
 
 pub(crate) fn run(options: &Run, host: &Host) -> anyhow::Result<u8> {
     check(options)?;
     let mut crew = Crew {
         signals: Signals::listen()?,
+        voice: Voice::start()?,
         members: Vec::new(),
         grace: Duration::from_secs_f64(options.grace_secs),
         keep_going: options.keep_going,
@@ -48,15 +57,19 @@ pub(crate) fn run(options: &Run, host: &Host) -> anyhow::Result<u8> {
         interrupts: 0,
         gate: options.name.clone().filter(|_| options.serve.is_some() && !options.keep_going),
         is_barred: false,
+        is_cut_short: false,
     };
     let started = crew.start_all(options, host);
     if let Err(error) = started {
         crew.tell(Signal::TERM, true);
         crew.wait();
+        crew.rest();
         return Err(error);
     }
     crew.wait();
-    Ok(crew.finish())
+    crew.tell_ends();
+    crew.rest();
+    Ok(crew.code())
 }
 
 /// What the definitions of the arguments can't say.
@@ -77,6 +90,7 @@ fn check(options: &Run) -> anyhow::Result<()> {
 /// All that was started.
 struct Crew {
     signals: Signals,
+    voice: Voice,
     members: Vec<Member>,
     grace: Duration,
     keep_going: bool,
@@ -86,6 +100,8 @@ struct Crew {
     gate: Option<String>,
     /// It waits for a job that has ended.
     is_barred: bool,
+    /// Nobody takes what was written last, and somebody wants us to end.
+    is_cut_short: bool,
 }
 
 /// The members were told to end.
@@ -120,7 +136,8 @@ impl Crew {
             if std::env::var_os("PYTHONUNBUFFERED").is_none() {
                 command.env("PYTHONUNBUFFERED", "1");
             }
-            let member = Member::start(command, i.to_string(), i as usize, false, options.output.as_deref());
+            let log = log_file(options, &format!("job-{i}.log"))?;
+            let member = Member::start(command, i.to_string(), i as usize, false, log);
             self.members.push(member.map_err(|error| cannot_start(&program, &error))?);
         }
         Ok(())
@@ -136,7 +153,8 @@ impl Crew {
             // Else one that fails early would keep the others waiting.
             command.args(["--wait-for", &options.jobs.to_string()]);
         }
-        let feed = Member::start(command, "feed".into(), options.jobs as usize, true, options.output.as_deref());
+        let log = log_file(options, "feed.log")?;
+        let feed = Member::start(command, "feed".into(), options.jobs as usize, true, log);
         let feed = feed.map_err(|error| cannot_start(&program, &error))?;
         let (path, pid) = (names::socket_path(name)?, feed.pid());
         self.members.push(feed);
@@ -145,7 +163,7 @@ impl Crew {
             if let Some(end) = self.members[0].end {
                 // It has said itself what is wrong.
                 let how = describe(end.status);
-                say(&format!(
+                self.voice.say(format!(
                     "the feed ended ({how}) before a job was started\n  try it alone: feedline serve {loader} --name {name}"
                 ));
                 self.ending.get_or_insert(Ending { kill_at: None, say_at: None, is_ours: false });
@@ -163,15 +181,29 @@ impl Crew {
                 self.tell(Signal::TERM, true);
             }
         }
-        // What they wrote last, unless nobody takes it from us.
-        while self.members.iter().any(|member| !member.is_silent()) {
-            if self.signals.wait(RETRY).iter().any(|&signal| matches!(signal, Signal::INT | Signal::TERM)) {
-                self.interrupts += 1;
-                break;
-            }
-        }
+        self.wait_until(|crew| crew.members.iter().all(Member::is_silent));
         for member in &mut self.members {
             member.reap();
+        }
+    }
+
+    /// Waits until all is said.
+    fn rest(&mut self) {
+        self.voice.rest();
+        self.wait_until(|crew| crew.voice.is_done());
+    }
+
+    /// Waits until last words are written; if nobody takes them, until a signal, and from then on for a moment only.
+    fn wait_until(&mut self, is_written: impl Fn(&Self) -> bool) {
+        while !is_written(self) {
+            let heard = self.signals.wait(RETRY);
+            if heard.iter().any(|&signal| matches!(signal, Signal::INT | Signal::TERM)) {
+                self.interrupts += 1;
+                self.is_cut_short = true;
+            }
+            if self.is_cut_short {
+                break;
+            }
         }
     }
 
@@ -195,12 +227,12 @@ impl Crew {
         }
         let names = self.alive().map(Member::name).collect::<Vec<_>>().join(", ");
         if is_late {
-            say(&format!("{names} did not end in {} s: killed", self.grace.as_secs_f64()));
             self.alive().for_each(|member| member.signal(Signal::KILL));
+            self.voice.say(format!("{names} did not end in {} s: killed", self.grace.as_secs_f64()));
         } else {
             let left = kill_at.duration_since(now).as_secs_f64().ceil();
             let again = if self.interrupts > 0 { "; Ctrl-C again kills at once" } else { "" };
-            say(&format!("waiting up to {left} s for {names} to end{again}"));
+            self.voice.say(format!("waiting up to {left} s for {names} to end{again}"));
         }
         let kill_at = (!is_late).then_some(kill_at);
         self.ending = self.ending.map(|ending| Ending { kill_at, say_at: None, ..ending });
@@ -254,25 +286,25 @@ impl Crew {
             && others
             && self.gate.as_deref().is_some_and(is_shut)
         {
-            say(&format!(
+            self.is_barred = true;
+            self.tell(Signal::TERM, true);
+            self.voice.say(format!(
                 "{name} ended before the feed had all its jobs: the others would wait for it\n  ending them; --keep-going lets \
                  jobs begin without each other"
             ));
-            self.is_barred = true;
-            self.tell(Signal::TERM, true);
         }
         if let Some((name, status)) = failed
             && self.ending.is_none()
             && others
             && !self.keep_going
         {
-            say(&format!("{name} failed ({}): ending the others", describe(status)));
             self.tell(Signal::TERM, true);
+            self.voice.say(format!("{name} failed ({}): ending the others", describe(status)));
         }
     }
 
-    /// Says how all of them ended: the worst exit code.
-    fn finish(&self) -> u8 {
+    /// Says how all of them ended.
+    fn tell_ends(&self) {
         let mut rows = vec![["JOB", "EXIT", "TIME", ""].map(str::to_owned).to_vec()];
         for member in &self.members {
             let Some(end) = member.end else { continue };
@@ -280,7 +312,11 @@ impl Crew {
             let time = duration_text(end.after.as_secs_f64());
             rows.push(vec![member.label.clone(), end.status.text(), time, note.into()]);
         }
-        say(table(&rows).trim_end());
+        self.voice.say(table(&rows).trim_end().to_owned());
+    }
+
+    /// The worst exit code.
+    fn code(&self) -> u8 {
         if self.interrupts > 0 {
             return 130;
         }
@@ -298,14 +334,32 @@ fn is_shut(name: &str) -> bool {
 
 fn describe(status: Status) -> String {
     match status {
-        Status::Code(code) => format!("exit code {code}"),
+        Status::Code(_) | Status::Unknown => format!("exit code {}", status.text()),
         Status::Signal(_) => status.text(),
     }
 }
 
+/// Where a member's output goes, if it goes to a file.
+fn log_file(options: &Run, name: &str) -> anyhow::Result<Option<File>> {
+    let Some(path) = options.output.as_ref().map(|folder| folder.join(name)) else { return Ok(None) };
+    // Appending, so that both streams, and children, write one after the other.
+    let opened = File::create(&path).and_then(|_| OpenOptions::new().append(true).open(&path));
+    let file = opened.map_err(|error| {
+        let way_out = if is_too_many(&error) { FEWER } else { "name another folder with --output" };
+        Failed(format!("cannot write to {}: {error}\n  {way_out}", path.display()))
+    })?;
+    Ok(Some(file))
+}
+
+fn is_too_many(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::MFILE.raw_os_error())
+}
+
 fn cannot_start(program: &OsString, error: &std::io::Error) -> anyhow::Error {
     let shown = program.to_string_lossy();
-    let way_out = if shown.ends_with(".py") {
+    let way_out = if is_too_many(error) {
+        FEWER.into()
+    } else if shown.ends_with(".py") {
         format!("start it with Python: -- python {shown}")
     } else if error.kind() == std::io::ErrorKind::NotFound {
         "look at its spelling, and at PATH".into()

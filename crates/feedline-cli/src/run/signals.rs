@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -16,9 +17,8 @@ pub(super) struct Signals(Vec<(Signal, UnixStream)>);
 impl Signals {
     /// From now on signals don't do what they usually do. Those that whoever started us had ignored stay ignored.
     pub fn listen() -> std::io::Result<Self> {
-        let ignored = ignored();
         let mut pipes = Vec::new();
-        for signal in HEARD.into_iter().filter(|signal| ignored & (1 << (signal.as_raw() - 1)) == 0) {
+        for signal in HEARD.into_iter().filter(|&signal| !is_ignored(signal)) {
             let (ear, mouth) = UnixStream::pair()?;
             ear.set_nonblocking(true)?;
             signal_hook::low_level::pipe::register(signal.as_raw(), mouth)?;
@@ -37,9 +37,17 @@ impl Signals {
     }
 }
 
-/// As a set of bits.
-fn ignored() -> u64 {
+/// Has the kernel keep how our children end until we ask: whoever started us may ignore SIGCHLD, and then it doesn't.
+pub(crate) fn heed_children() -> std::io::Result<()> {
+    if is_ignored(Signal::CHILD) {
+        signal_hook::flag::register(Signal::CHILD.as_raw(), Arc::default())?;
+    }
+    Ok(())
+}
+
+fn is_ignored(signal: Signal) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0)
+    let bits = line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0);
+    bits & (1 << (signal.as_raw() - 1)) != 0
 }

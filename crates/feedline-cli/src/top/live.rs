@@ -14,7 +14,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 use ratatui::{DefaultTerminal, Frame};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use signal_hook::consts::{SIGHUP, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use super::page;
 use super::paint::{self, DIM};
@@ -67,7 +67,7 @@ pub(super) struct State {
 
 pub(super) fn run(names: &[String], interval: Duration) -> anyhow::Result<u8> {
     let ended_by = Arc::new(AtomicUsize::new(0));
-    for signal in [SIGTERM, SIGHUP] {
+    for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
         signal_hook::flag::register_usize(signal, Arc::clone(&ended_by), signal as usize)?;
     }
     let news = watch(names.to_vec(), interval);
@@ -77,16 +77,18 @@ pub(super) fn run(names: &[String], interval: Duration) -> anyhow::Result<u8> {
         follow(&mut screen.0, &mut state, &news, &ended_by)
     };
     // The terminal is as it was: now the signal may do what it does.
-    let signal = ended_by.load(Ordering::Relaxed);
-    if signal != 0 {
-        signal_hook::low_level::emulate_default_handler(signal as i32)?;
+    match ended_by.load(Ordering::Relaxed) as i32 {
+        0 => {}
+        SIGINT => return Ok(130),
+        signal => signal_hook::low_level::emulate_default_handler(signal)?,
     }
     Ok(code?)
 }
 
 /// Looks from a thread of its own: a server that is stopped must not hold up the keys. It ends when nobody listens.
-fn watch(names: Vec<String>, interval: Duration) -> Receiver<Vec<Found>> {
-    let (sender, receiver) = mpsc::channel();
+pub(super) fn watch(names: Vec<String>, interval: Duration) -> Receiver<Vec<Found>> {
+    // One that waits: whoever is slow to draw shall not see more than that of the past.
+    let (sender, receiver) = mpsc::sync_channel(1);
     std::thread::spawn(move || {
         let mut watcher = Watcher::new(names);
         let mut pause = interval.min(FIRST);

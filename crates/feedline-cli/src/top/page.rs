@@ -88,7 +88,7 @@ pub(super) fn fitted(spans: Vec<Span<'static>>, width: usize) -> Line<'static> {
     let mut kept = Vec::new();
     for span in spans {
         let text = cut(&span.content, left);
-        left -= Span::raw(text.as_str()).width();
+        left = left.saturating_sub(Span::raw(text.as_str()).width());
         kept.push(Span::styled(text, span.style));
     }
     Line::from(kept)
@@ -128,9 +128,13 @@ fn time(view: &View, width: usize) -> Line<'static> {
 
 fn epoch(view: &View, width: usize) -> Line<'static> {
     let stats = &view.stats;
+    // They are counted from 0, as everywhere; when all are written, the server counts on.
     let which = stats.epochs.map_or_else(
         || stats.epoch.to_string(),
-        |epochs| format!("{} of {epochs}", stats.epoch.saturating_add(1).min(epochs)),
+        |epochs| {
+            let last = stats.epoch.min(epochs.saturating_sub(1));
+            format!("{last} ({} of {epochs})", last + 1)
+        },
     );
     let Some(all) = stats.samples_per_epoch else {
         let text = format!("{which}: {} samples so far", count(stats.epoch_samples as f64));
@@ -139,7 +143,8 @@ fn epoch(view: &View, width: usize) -> Line<'static> {
     let done = if stats.all_written { all } else { stats.epoch_samples };
     let share = if all > 0 { done as f64 / all as f64 } else { 1.0 };
     let left = view.epoch_left_secs.map_or_else(String::new, |left| format!(", {} left", secs(left)));
-    let text = format!("  {which}{left}: {} of {} samples", count(done as f64), count(all as f64));
+    let what = if width < 90 { "" } else { " samples" };
+    let text = format!("  {which}{left}: {} of {}{what}", count(done as f64), count(all as f64));
     labelled("epoch", with_bar(share, GOOD, text, width), width)
 }
 
@@ -229,13 +234,10 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     if width == 0 {
         return String::new();
     }
-    let mut room = width - 1;
-    let fits = |c: &char| {
-        let is_in = Span::raw(c.to_string()).width() <= room;
-        room = room.saturating_sub(Span::raw(c.to_string()).width());
-        is_in
-    };
-    text.chars().take_while(fits).chain(['…']).collect()
+    // What characters take together is not what each takes alone.
+    let ends = text.char_indices().map(|(start, c)| start + c.len_utf8());
+    let end = ends.take_while(|&end| Span::raw(&text[..end]).width() < width).last().unwrap_or(0);
+    format!("{}…", &text[..end])
 }
 
 /// Parted at blanks.

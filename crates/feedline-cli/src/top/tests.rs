@@ -1,12 +1,14 @@
 use std::path::PathBuf;
+use std::time::Duration;
 
 use feedline_core::names::FeedInfo;
 use feedline_core::server::{ConsumerStats, ServerStats};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::text::Span;
 
-use super::live::{State, Wish, wish};
+use super::live::{State, Wish, watch, wish};
 use super::{page, paint};
 use crate::verdict::{Kind, Verdict};
 use crate::view::{Job, Process, Rates, View};
@@ -137,6 +139,19 @@ fn a_wide_page_tells_everything() {
 }
 
 #[test]
+fn epochs_are_counted_from_0() {
+    let shown = |epoch, epochs, samples_per_epoch| {
+        let mut view = images();
+        (view.stats.epoch, view.stats.epochs, view.stats.samples_per_epoch) = (epoch, epochs, samples_per_epoch);
+        let text = paint::plain(&page::lines(&[found("a", Ok(Box::new(view)))], 100));
+        text.lines().find(|line| line.contains("epoch")).unwrap().to_owned()
+    };
+    assert!(shown(2, Some(90), Some(1_281_167)).contains("48 %  2 (3 of 90), 9m12s left: "));
+    assert!(shown(2, None, Some(1_281_167)).contains("48 %  2, 9m12s left: "));
+    assert!(shown(90, Some(90), None).contains("epoch   89 (90 of 90): 612.0k samples so far"));
+}
+
+#[test]
 fn a_narrow_page_tells_what_matters_most() {
     is_as_kept("80-columns.txt", &seen(80));
     is_as_kept("60-columns.txt", &seen(60));
@@ -156,6 +171,19 @@ fn a_first_look_and_odd_numbers_are_drawn() {
     (odd.rates.copying_share, odd.stats.samples_per_epoch, odd.epoch_left_secs) = (7.0, Some(0), Some(f64::NAN));
     let text = paint::plain(&page::lines(&[found("a", Ok(Box::new(odd)))], 80));
     assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
+}
+
+#[test]
+fn what_is_cut_fits() {
+    // A sign that another one after it makes wide; two that make one; one that has no width.
+    for text in ["train ❤️❤️❤️ seed", "👩‍👩‍👧 and 👩‍👩‍👧", "e\u{301}\u{301}te\u{301}s", "漢字漢字"]
+    {
+        for width in 0..20 {
+            let wide = Span::raw(page::cut(text, width)).width();
+            assert!(wide <= width, "{text:?} takes {wide} of {width}");
+            page::fitted(vec![Span::raw(text), Span::raw(text)], width);
+        }
+    }
 }
 
 #[test]
@@ -201,6 +229,13 @@ fn the_screen_is_the_page_with_a_head_and_a_foot() {
     assert!(!screen(&mut state, 80, 40).join("\n").contains("ended"));
     state.see(Vec::new());
     assert!(screen(&mut state, 80, 13)[2].starts_with("no feeds run for this user"));
+}
+
+#[test]
+fn looks_that_nobody_takes_do_not_pile_up() {
+    let news = watch(vec!["none".into()], Duration::from_millis(1));
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(news.try_iter().take(20).count() < 20);
 }
 
 #[test]

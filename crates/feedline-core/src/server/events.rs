@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::proc::harmless;
+
 /// What can happen. All are counted from the start: a count that comes to be with its first event would hide that one from
 /// whoever looks at differences.
 const KINDS: [&str; 10] =
@@ -76,7 +78,7 @@ impl Events {
 
 /// The first line, as far as it goes.
 pub(super) fn short(text: &str) -> String {
-    text.lines().next().unwrap_or_default().chars().take(LONGEST).collect()
+    harmless(text.lines().next().unwrap_or_default()).chars().take(LONGEST).collect()
 }
 
 #[cfg(test)]
@@ -94,6 +96,13 @@ mod tests {
         let kinds: Vec<&str> = recent.iter().map(|event| event.kind.as_str()).collect();
         assert_eq!(kinds, ["joined", "epoch"]);
         assert_eq!(recent[1].number, 1000);
+    }
+
+    #[test]
+    fn what_a_loader_says_does_not_steer_a_terminal() {
+        let mut events = Events::default();
+        events.note("failed", None, "a\x1b[2Jb\u{202e}c\u{9b}d\te é");
+        assert_eq!(events.recent()[0].text, "a [2Jb c d e é");
     }
 
     #[test]

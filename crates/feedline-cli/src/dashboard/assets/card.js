@@ -51,7 +51,11 @@ export class Card {
 
   /** Takes in a snapshot of the feed, or what is new of it. */
   take(feed, isWhole, page) {
-    if (isWhole) [this.#points, this.#marks] = [[], []];
+    if (isWhole) {
+      [this.#points, this.#marks] = [[], []];
+      // Another dashboard may count other things by the same numbers.
+      this.#parts.events.replaceChildren();
+    }
     this.feed = feed;
     this.#points.push(...feed.points);
     this.#marks.push(...feed.marks);
