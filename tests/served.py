@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from loaders import Numbered
+from loaders import Numbered, Resumable
 
 NOT_A_LOADER = 5
 READY = Numbered(40, 10)
@@ -100,3 +100,7 @@ def workers(context: str = "fork") -> Any:
     from torch.utils.data import DataLoader
 
     return DataLoader(Slow(), batch_size=8, num_workers=2, multiprocessing_context=context)  # type: ignore[arg-type]
+
+
+def resumable(samples: int = 400) -> Resumable:
+    return Resumable(samples, 10)

@@ -20,7 +20,8 @@ def settled(text: str, paths: dict[str, str]) -> str:
     text = re.sub(r"\bits thread \d+: .*", "its thread TID: STATE", text)
     text = re.sub(r"(127\.0\.0\.1:|-port )(?!0\b|80800|99999)\d+", r"\1PORT", text)
     text = re.sub(r"\bkill -9 \d+", "kill -9 PID", text)
-    text = re.sub(r"\bpython3?(\.\d+)?(?= -)", "python", text)
+    text = re.sub(r"(?:/\S+/)?\bpython3?(\.\d+)?(?= -)", "python", text)
+    text = re.sub(r"\bthe last [\d.]+ s\b", "the last SECS s", text)
     # Where in a line of code something was raised, which newer Pythons tell better.
     text = re.sub(r"\n +[~^]+(?=\n)", "", text)
     return text.rstrip() + "\n"

@@ -127,6 +127,21 @@ OTHERS = [
     *("run-too-many-files", "dashboard-no-port", "serve-gives-up"),
 ]
 
+# Of loaders in `unmeasured.py` that bench can't measure, and of the demo.
+MEASURED = {
+    "bench-no-data": ["bench", "unmeasured.py:empty"],
+    "bench-loader-fails": ["bench", "unmeasured.py:failing"],
+    "bench-batch-size": ["bench", "unmeasured.py:strings", "--batch-size", "3"],
+    "bench-killed": ["bench", "unmeasured.py:killed"],
+    "bench-crashes": ["bench", "unmeasured.py:leaving"],
+    "bench-too-slow": ["bench", "unmeasured.py:never"],
+    "bench-two-batches": ["bench", "unmeasured.py:once"],
+    "bench-hangs": ["bench", "unmeasured.py:stuck", "--seconds", "3"],
+    "demo-needs": ["demo"],
+    "demo-too-short": ["demo", "--images", "8", "--seconds", "0.001", "--json"],
+    "demo-killed": ["demo", "--images", "8", "--json"],
+}
+
 BROKEN = {
     "empty.py": "import os\n",
     "json.py": "def make_loader(): return []\n",
@@ -265,8 +280,70 @@ def test_a_binary_without_python(project: Path) -> None:
     check("binary-no-package", args, project, door=binary(), FEEDLINE_PYTHON="/bin/false")
 
 
+UNMEASURED = """
+import os, signal, time
+import numpy as np
+
+def empty():
+    return []
+
+def failing():
+    yield np.arange(8)
+    raise ValueError("sample 8 is broken")
+
+def strings():
+    return [{"text": ["a", "b"], "x": np.zeros((2, 3))}] * 40
+
+def killed():
+    yield np.arange(8)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def leaving():
+    yield np.arange(8)
+    print("out of licences", flush=True)
+    os._exit(3)
+
+def never():
+    time.sleep(1000)
+    yield np.arange(8)
+
+def once():
+    yield np.arange(8)
+    time.sleep(1000)
+
+def stuck():
+    began = time.monotonic()
+    while time.monotonic() < began + 0.4:
+        time.sleep(0.005)
+        yield np.arange(8)
+    time.sleep(1000)
+"""
+# What would take long, or a machine without torch: the command line with a setting changed.
+CHANGED = {
+    "bench-too-slow": "feedline._cli.bench.command._START_SECS = -3.0",
+    "demo-needs": "feedline.demo.command.NEEDS = dict(no_torch='torch', no_pillow='pillow')",
+    "demo-killed": "feedline.demo.half._HERE = 'killed'",
+}
+DOOR = """import sys, feedline.__main__, feedline._cli.bench.command, feedline.demo.command
+{change}
+sys.exit(feedline.__main__.main())"""
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_what_cannot_be_measured(name: str, project: Path) -> None:
+    (project / "unmeasured.py").write_text(UNMEASURED)
+    (project / "killed").mkdir()
+    kill = "import os; os.kill(os.getpid(), 9)\n"
+    (project / "killed" / "job.py").write_text(kill)
+    args = [*MEASURED[name], "--jobs", "1"]
+    if "--seconds" not in args:
+        args += ["--seconds", "0.2"]
+    door = [sys.executable, "-c", DOOR.format(change=CHANGED.get(name, ""))]
+    check(name, args, project, door=door, TERM="dumb")
+
+
 def test_every_error_says_what_to_do_next() -> None:
-    for name in [*PLAIN, *PYTHON, *OTHERS]:
+    for name in [*PLAIN, *PYTHON, *OTHERS, *MEASURED]:
         _, _, said = (FOLDER / f"{name}.txt").read_text().partition("\n\n")
         if name == "nothing":
             assert "Examples:" in said
@@ -280,6 +357,6 @@ def test_every_error_says_what_to_do_next() -> None:
 
 
 def test_no_snapshot_is_left_over() -> None:
-    named = {*PLAIN, *PYTHON, *OTHERS}
+    named = {*PLAIN, *PYTHON, *OTHERS, *MEASURED}
     left = {path.stem for path in FOLDER.glob("*.txt")} - named
     assert not left, f"nothing makes these any more: {sorted(left)}"

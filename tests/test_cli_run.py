@@ -33,6 +33,8 @@ Unread = Callable[..., subprocess.Popen[bytes]]
 # Ends with a code of its own when it is told to.
 OBEDIENT = "trap 'echo told; exit 7' TERM INT; echo ready; while true; do sleep 0.02; done"
 STUBBORN = "trap '' TERM INT; echo ready; while true; do sleep 0.02; done"
+# Fails when the marker is there.
+MARKED = "while [ ! -e $FEEDLINE_DIR/on ]; do sleep 0.02; done; rm $FEEDLINE_DIR/on; exit 3"
 
 
 def jobs(count: int, script: str, *options: str) -> list[str]:
@@ -74,8 +76,10 @@ def test_output_goes_to_files(tmp_path: Path) -> None:
 
 
 def test_when_one_fails_the_others_are_ended(begin: Begin) -> None:
-    script = f"if [ {{i}} = 0 ]; then sleep 0.3; exit 3; fi; {OBEDIENT}"
+    script = f"if [ {{i}} = 0 ]; then {MARKED}; fi; {OBEDIENT}"
     running = begin(*jobs(3, script), door=binary())
+    eventually(lambda: running.printed.count("ready") == 2)
+    Path(os.environ["FEEDLINE_DIR"], "on").touch()
     assert running.exit_code() == 3
     assert "job 0 failed (exit code 3): ending the others" in running.said
     assert running.printed.count("told") == 2
@@ -88,8 +92,7 @@ def test_or_they_go_on(begin: Begin) -> None:
 
 
 def test_one_that_does_not_end_is_killed(begin: Begin) -> None:
-    marked = "while [ ! -e $FEEDLINE_DIR/on ]; do sleep 0.02; done; rm $FEEDLINE_DIR/on; exit 3"
-    script = f"if [ {{i}} = 0 ]; then {marked}; fi; {STUBBORN}"
+    script = f"if [ {{i}} = 0 ]; then {MARKED}; fi; {STUBBORN}"
     running = begin(*jobs(2, script, "--grace-secs", "0.2"), door=binary())
     running.until("ready")
     Path(os.environ["FEEDLINE_DIR"], "on").touch()

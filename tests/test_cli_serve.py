@@ -20,6 +20,8 @@ import roles
 from child import say
 from commands import WHEEL, Begin, begin, binary, end, environment, heed_interrupts, run
 from conftest import Start
+from feedline._cli.progress import Progress
+from feedline._cli.screen import Screen
 from loaders import Numbered
 from processes import TESTS, eventually, processes_with
 
@@ -68,6 +70,73 @@ def test_an_epoch_that_all_left_is_not_told_as_loaded(begin: Begin, start: Start
     serving.until("of 4,000 samples: nobody reads it any more\n")
     assert "epoch 0 broken off at " in serving.said
     assert "loaded" not in serving.said
+
+
+def test_one_that_goes_on_counts_only_its_own_samples(
+    begin: Begin, start: Start, tmp_path: Path
+) -> None:
+    args = [
+        *("serve", f"{FILE}:resumable", "--samples", "400", "--name", "train"),
+        *("--ring", "40", "--state-file", str(tmp_path / "state")),
+    ]
+    first = begin(*args)
+    first.until("serving")
+    start(roles.take_and_hold, batches=20, batch_size=10).expect("holding")
+    first.signal(signal.SIGINT)
+    assert first.exit_code() == 130
+    second = begin(*args)
+    # It fills the ring, and waits.
+    eventually(lambda: _stats().get("batches", 0) == 4)
+    second.signal(signal.SIGINT)
+    assert second.exit_code() == 130
+    assert "ended in epoch 0, 40 samples in 0:0" in second.said
+
+
+class Recorder(Screen):
+    """Keeps what is shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.last = ""
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+    def status(self, text: str) -> None:
+        self.last = text
+
+
+def test_progress_begins_where_the_server_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Recorder()
+    progress = Progress(screen)
+    stats = {**_stats_of_a_new_one(), "samples_per_epoch": 1000, "gate_open": True}
+
+    def show(secs: float, **more: Any) -> None:
+        monkeypatch.setattr("feedline._cli.progress.monotonic", lambda: secs)
+        stats.update(more)
+        progress.show(stats)
+
+    show(0, epoch=3, samples=900)
+    assert "waiting for the loader's first batch" in screen.last
+    show(1, samples=910, epoch_samples=910, state="running")
+    assert screen.last.startswith("epoch 3 ")
+    show(11, epoch=4, samples=1010, epoch_samples=10)
+    assert screen.lines == ["epoch 3 loaded: 100 samples in 0:11, 9 samples/s"]
+    show(12, epoch=4, samples=2000, epoch_samples=1000, state="ended")
+    assert progress.summary(stats) == "2 epochs, 1,100 samples in 0:11"
+
+
+def test_an_epoch_is_broken_off_at_its_own_sample() -> None:
+    screen = Recorder()
+    progress = Progress(screen)
+    stats = _stats_of_a_new_one()
+    progress.show({**stats, "samples": 900, "samples_per_epoch": 1000})
+    abandoned = {**stats["event_counts"], "abandoned": 1}
+    more = {"state": "ended", "samples": 950, "samples_per_epoch": 1000}
+    progress.show({**stats, **more, "event_counts": abandoned})
+    (line,) = screen.lines
+    assert line.startswith("epoch 0 broken off at 950 of 1,000 samples")
 
 
 @pytest.mark.parametrize(
@@ -276,6 +345,13 @@ def serve_and_log() -> None:
     heed_interrupts()
     logging.basicConfig(level=logging.INFO)
     feedline.serve(Numbered(40, 10), "train")
+
+
+def _stats_of_a_new_one() -> dict[str, Any]:
+    core = feedline.Server(Numbered(40, 10), "train")._bind()
+    stats = core.stats()
+    core.stop("the test is over")
+    return stats
 
 
 def _stats() -> dict[str, Any]:

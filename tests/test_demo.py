@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -49,7 +50,21 @@ def test_it_shows_both_halves_and_checks_exactness(demo: Demo) -> None:
     assert process.returncode == 0, progress
     for part in ("job 2, batch size 32", "CPU-seconds", "memory", "exactly once per epoch"):
         assert part in output
-    assert "one feed: training" in progress
+    assert "one feed: measuring" in progress
+
+
+def test_as_json_it_prints_nothing_else(demo: Demo) -> None:
+    process = demo("--jobs", "1", "--seconds", "1", "--cores", "1", "--json")
+    output, progress = process.communicate(timeout=WATCHDOG_SECS)
+    assert process.returncode == 0, progress
+    found = json.loads(output)
+    assert (found["jobs"], found["images"], found["cores"], found["exact"]) == (1, 96, 1, True)
+    for half in ("loader_each", "one_feed"):
+        assert found[half]["samples_per_sec_mean"] > 0
+        assert found[half]["cores_allowed"] == 1
+        (job,) = found[half]["each_job"]
+        assert job["batch_size"] == 16
+    assert found["speed_ratio"] > 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
@@ -58,7 +73,7 @@ def test_stopped_in_mid_training_it_takes_all_processes_along(
 ) -> None:
     process = demo("--seconds", "600", "--jobs", "1")
     assert process.stderr is not None
-    while "training" not in process.stderr.readline():
+    while "measuring" not in process.stderr.readline():
         assert process.poll() is None, process.stderr.read()
     assert len(processes_with(str(folder))) >= 4, "the demo, a job, its two workers"
     process.send_signal(number)

@@ -57,8 +57,9 @@ pub enum Command {
 
 /// `feedline demo`.
 #[derive(Debug, Args, Serialize)]
-#[command(after_help = "Example:
-  feedline demo --jobs 3 --seconds 5")]
+#[command(after_help = "Examples:
+  feedline demo --jobs 3 --seconds 5
+  feedline demo --json")]
 pub struct Demo {
     /// Training jobs at once
     #[arg(long, default_value_t = 4, value_parser = count::<{ u32::MAX }>)]
@@ -72,6 +73,9 @@ pub struct Demo {
     /// CPU cores to run it all on
     #[arg(long, default_value_t = 2, value_parser = count::<{ u32::MAX }>)]
     pub cores: u32,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// What makes a loader.

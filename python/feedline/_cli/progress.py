@@ -26,8 +26,7 @@ class Progress:
         self._looks: deque[tuple[float, int]] = deque()
         # The oldest epoch whose end was not told: its number, when it began, the samples before it.
         self._epoch: tuple[int, float, int] | None = None
-        # The one that it began with.
-        self._first: int | None = None
+        self._first: tuple[int, int] | None = None
         # How many were broken off before it.
         self._abandoned = 0
         self._is_over = False
@@ -44,7 +43,7 @@ class Progress:
                 self._tell(event)
         if stats["state"] == "running":
             self._consumers = len(stats["consumers"])
-        if stats["samples"] and self._began is None:
+        if self._made(stats) and self._began is None:
             self._began = now
         self._looks.append((now, stats["samples"]))
         while len(self._looks) > 2 and now - self._looks[1][0] >= _WINDOW_SECS:
@@ -56,9 +55,19 @@ class Progress:
         """All in all: `3 epochs, 36,000 samples in 2:03`."""
         epoch = stats["epoch"]
         is_ended = stats["state"] == "ended"
-        epochs = counted(epoch + 1, "epoch") if is_ended else f"in epoch {epoch}"
+        first, _ = self._start(stats)
+        epochs = counted(epoch + 1 - first, "epoch") if is_ended else f"in epoch {epoch}"
         passed = 0.0 if self._began is None else monotonic() - self._began
-        return f"{epochs}, {counted(stats['samples'], 'sample')} in {clock(passed)}"
+        return f"{epochs}, {counted(self._made(stats), 'sample')} in {clock(passed)}"
+
+    def _start(self, stats: Stats) -> tuple[int, int]:
+        """Where the server began: the epoch, and the samples of it that one before had loaded."""
+        self._first = self._first or (stats["epoch"], stats["samples"])
+        return self._first
+
+    def _made(self, stats: Stats) -> int:
+        """Count what this server has loaded."""
+        return int(stats["samples"]) - self._start(stats)[1]
 
     def _tell(self, event: dict[str, Any]) -> None:
         who = f"pid {event['pid']}"
@@ -71,14 +80,12 @@ class Progress:
                 self._screen.line(f"{who} died: {event['text']}")
 
     def _end_epochs(self, now: float, stats: Stats) -> None:
-        epoch, samples = stats["epoch"], stats["samples"]
-        if self._first is None:
-            self._first = epoch
+        epoch, samples = stats["epoch"], self._made(stats)
         if self._is_over or not samples:
             return
         # It may have begun just after the look before.
         first, began, before = self._epoch or (
-            self._first,
+            self._start(stats)[0],
             self._looks[max(len(self._looks) - 2, 0)][0],
             0,
         )
@@ -96,8 +103,9 @@ class Progress:
         abandoned = stats["event_counts"]["abandoned"] - self._abandoned
         self._abandoned += abandoned
         if abandoned and first == last:
-            length = stats["samples_per_epoch"]
-            where = counted(made, "sample") if length is None else f"{made:,} of {length:,} samples"
+            length, (start, skipped) = stats["samples_per_epoch"], self._start(stats)
+            at = made + (skipped if first == start else 0)
+            where = counted(at, "sample") if length is None else f"{at:,} of {length:,} samples"
             self._screen.line(f"epoch {first} broken off at {where}: nobody reads it any more")
             return
         which = f"epoch {first}" if last == first else f"epochs {first} to {last}"
@@ -115,7 +123,7 @@ class Progress:
         consumers = counted(self._consumers, "consumer")
         if stats["state"] not in ("starting", "running"):
             return ""
-        if not stats["samples"]:
+        if not self._made(stats):
             return f"waiting for the loader's first batch  {clock(stats['uptime_secs'])}"
         length, done = stats["samples_per_epoch"], stats["epoch_samples"]
         if stats["replay"] and length is not None and stats["samples"] >= length:

@@ -3,9 +3,9 @@
 Each child leads a process group of its own, which its loader's workers inherit. So a Ctrl-C at the
 terminal reaches only us, who end all of them at once, and `measure` can find them all.
 
-A child writes one JSON object a line: ``{"at", "samples"}``, and perhaps ``"batches"``, as it goes
-on; anything else is its result, or with ``"error"`` in it the reason why there is none. It should
-end when its standard input does.
+A child writes one JSON object a line: ``{"at", "samples", "batches"}`` as it goes on; anything else
+is its result, or with ``"error"`` in it the reason why there is none. It should end when its
+standard input does.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from pathlib import Path
 from time import monotonic
 from types import TracebackType
 from typing import Any, NamedTuple
-
-END_TIMEOUT_SECS = 10.0
 
 
 class ChildFailedError(Exception):
@@ -79,8 +77,7 @@ class Child:
         for line in lines:
             message = json.loads(line)
             if "at" in message:
-                batches = message.get("batches", 0)
-                self.steps.append(Step(message["at"], message["samples"], batches))
+                self.steps.append(Step(**message))
             else:
                 self.result = message
         return bool(chunk)
@@ -110,7 +107,19 @@ class Child:
             return ChildFailedError(self.result["error"], self.result)
         self._complaints.seek(0)
         tail = self._complaints.read().rstrip().splitlines()[-15:]
-        return ChildFailedError("\n".join([f"{self.module} (pid {self.pid}) {what}", *tail]))
+        # "job" or "server".
+        role = self.module.rpartition(".")[2]
+        said = [f"  {line}" for line in tail]
+        return ChildFailedError("\n".join([f"the {role} (pid {self.pid}) {what}", *said]))
+
+
+def how_it_ended(status: int) -> str:
+    """By a process's status, as ``subprocess`` gives it."""
+    if status >= 0:
+        return f"ended with exit code {status}"
+    names = {number.value: number.name for number in signal.Signals}
+    often = ": often for want of memory" if -status == signal.SIGKILL else ""
+    return f"was killed by {names.get(-status, f'signal {-status}')}{often}"
 
 
 class Fleet:
@@ -154,7 +163,7 @@ class Fleet:
         if ended:
             # What it said last may still be in its pipe.
             self._take_reports(monotonic() + 0.05)
-            raise ended[0].failure(f"ended with status {ended[0].process.returncode}")
+            raise ended[0].failure(how_it_ended(ended[0].process.returncode))
 
     def _take_reports(self, until: float) -> None:
         while (left := until - monotonic()) > 0:
@@ -162,7 +171,7 @@ class Fleet:
                 if not key.data.read():
                     self._selector.unregister(key.fd)
 
-    def end(self, children: list[Child], timeout_secs: float = END_TIMEOUT_SECS) -> None:
+    def end(self, children: list[Child], timeout_secs: float) -> None:
         """Tell `children` to end, and take in their results."""
         for child in children:
             child.tell_to_end()

@@ -1,7 +1,9 @@
-"""CPU-seconds and memory of whole process groups, workers included, from ``/proc``."""
+"""CPU-seconds and memory of whole process groups, workers included; what cores there are."""
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 from collections.abc import Collection
 from pathlib import Path
@@ -43,14 +45,43 @@ def usage(groups: Collection[int]) -> Usage:
     return Usage(len(members), ticks / _TICKS_PER_SEC)
 
 
-def busy_cpu_secs() -> float:
-    """What the machine has computed since it was started, for whomever; 0 if it isn't told."""
+def allowed_cpus() -> set[int]:
+    """The CPUs that this process, and so its children, may run on."""
+    return os.sched_getaffinity(0)
+
+
+def allowed_cores() -> float:
+    """How many cores they may keep busy: as many as those CPUs, or less by a quota."""
+    return min(len(allowed_cpus()), quota_cores())
+
+
+def quota_cores(root: Path = Path("/")) -> float:
+    """The tightest ``cpu.max`` on the way from our control group to the root."""
     try:
-        fields = Path("/proc/stat").read_text().partition("\n")[0].split()[1:]
+        groups = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return math.inf
+    tightest = math.inf
+    top = root / "sys/fs/cgroup"
+    for path in (line[3:].strip("/") for line in groups if line.startswith("0::")):
+        for folder in (top / path, *(top / path).parents):
+            # There may be none, or "max".
+            with contextlib.suppress(OSError, ValueError):
+                quota, period = map(float, (folder / "cpu.max").read_text().split())
+                tightest = min(tightest, quota / period)
+    return tightest
+
+
+def busy_cpu_secs() -> float:
+    """What the allowed CPUs have computed so far, for whomever; 0 if it isn't told."""
+    ours = {f"cpu{number}" for number in allowed_cpus()}
+    try:
+        rows = [row.split() for row in Path("/proc/stat").read_text().splitlines()]
     except OSError:
         return 0.0
     # user, nice, system; then idle, waiting for a disk; then interrupts, and what a host took away.
-    return sum(int(field) for field in (*fields[:3], *fields[5:8])) / _TICKS_PER_SEC
+    ticks = (int(tick) for name, *row in rows if name in ours for tick in (*row[:3], *row[5:8]))
+    return sum(ticks) / _TICKS_PER_SEC
 
 
 def memory_bytes(groups: Collection[int]) -> int:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from feedline._cli.failure import CommandFailedError, report
-from feedline._fleet.screen import Progress, table
+from feedline._cli.failure import CommandFailedError, report, say
+from feedline._fleet.children import ChildFailedError
+from feedline._fleet.comparison import Comparison
+from feedline._fleet.part import TooSlowError, disturbance, stages
+from feedline._fleet.screen import Progress
 
-if TYPE_CHECKING:
-    from .half import Half
+from .half import Half, loader_each, one_feed
 
 NEEDS = {"torch": "torch", "PIL": "pillow"}
 LOADER_EACH, ONE_FEED = "a loader each", "one feed"
@@ -42,8 +44,7 @@ def pin(cores: int) -> int:
 
 
 def measure(jobs: int, secs: float, images: int, folder: Path) -> tuple[Half, Half]:
-    # Not at the top: these need torch and Pillow, and `run` says so better than an ImportError.
-    from .half import loader_each, one_feed, stages
+    # Not at the top: it needs torch and Pillow, and `run` says so better than an ImportError.
     from .images import make_images
 
     making = f"making {images:,} JPEGs"
@@ -64,41 +65,16 @@ def measure(jobs: int, secs: float, images: int, folder: Path) -> tuple[Half, Ha
         progress.clear()
 
 
-def comparison(alone: Half, shared: Half) -> str:
-    """Draw the table."""
-    rows: list[tuple[str, ...]] = [("", LOADER_EACH, ONE_FEED, "ratio", "")]
-
-    def gain(title: str, before: float, after: float) -> None:
-        rates = (f"{rate:,.0f} samples/s" for rate in (before, after))
-        rows.append((title, *rates, f"{after / before:.1f}x", ""))
-
-    def cost(title: str, form: str, before: float, after: float) -> None:
-        values = form.format(before), form.format(after)
-        ratio, word = (before / after, "less") if after <= before else (after / before, "more")
-        rows.append((title, *values, f"{ratio:.1f}x", word))
-
-    for number, (before, after) in enumerate(zip(alone.jobs, shared.jobs, strict=True), 1):
-        gain(f"job {number}, batch size {before.batch_size}", before.rate, after.rate)
-    gain("each job, on average", alone.rate, shared.rate)
-    rows.append(())
-    cpu_secs = alone.cpu_secs_per_1000, shared.cpu_secs_per_1000
-    cost("CPU-seconds per 1,000 samples", "{:.2f}", *cpu_secs)
-    megabytes = alone.memory_bytes / 1e6, shared.memory_bytes / 1e6
-    cost("memory of all processes", "{:,.0f} MB", *megabytes)
-    cost("processes", "{}", alone.processes, shared.processes)
-    rows.append(("training loss reached", f"{alone.loss:.2f}", f"{shared.loss:.2f}", "", ""))
-    return table(rows)
-
-
-def disturbance(alone: Half, shared: Half, cores: int) -> str | None:
-    """Say so if the jobs didn't have the cores to themselves: then speeds can't be compared."""
-    for half, name in ((alone, LOADER_EACH), (shared, ONE_FEED)):
-        if half.cores_used < 0.75 * cores:
-            return (
-                f"Note: with {name}, the jobs got only {half.cores_used:.1f} of {cores} cores.\n"
-                "If something else was running, the CPU-seconds hold, but the speeds don't."
-            )
-    return None
+def comparison(alone: Half, shared: Half) -> Comparison:
+    rows = Comparison(LOADER_EACH, ONE_FEED)
+    rates = zip(alone.part.samples_per_sec, shared.part.samples_per_sec, strict=True)
+    for number, (job, pair) in enumerate(zip(alone.jobs, rates, strict=True), 1):
+        rows.gain(f"samples/s of job {number}, batch size {job.batch_size}", *pair)
+    rows.gain("samples/s of a job, on average", alone.part.mean, shared.part.mean)
+    rows.blank()
+    rows.costs(alone.part, shared.part)
+    rows.plain("training loss reached", "{:.2f}", alone.loss, shared.loss)
+    return rows
 
 
 def exactness(shared: Half, images: int) -> str:
@@ -112,16 +88,33 @@ def exactness(shared: Half, images: int) -> str:
     )
 
 
-def run(jobs: int, seconds: float, images: int, cores: int) -> int:
+def run(jobs: int, seconds: float, images: int, cores: int, json: bool) -> int:
     """`feedline demo`: the exit code."""
+    # A plain `kill` unwinds like Ctrl-C, so that the children and the folder go too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         check_needs()
-        return show(jobs, seconds, images, pin(cores))
+        cores = pin(cores)
+        if not json:
+            print(f"Training jobs: {jobs}, on {images:,} JPEGs and {cores} CPU cores.")
+            print("First each has a DataLoader of its own, then all are on one feed.", flush=True)
+        with tempfile.TemporaryDirectory(prefix="feedline-demo-") as folder:
+            alone, shared = measure(jobs, seconds, images, Path(folder))
     except CommandFailedError as error:
         return report(error)
+    except TooSlowError as error:
+        return report(CommandFailedError(str(error)))
+    except ChildFailedError as error:
+        way_out = "see what this machine lacks with: feedline doctor"
+        return report(CommandFailedError(f"the demo failed: {error}\n  {way_out}"))
     except KeyboardInterrupt:
-        print("stopped: all jobs ended, nothing left behind", file=sys.stderr)
+        say("stopped: all jobs ended, nothing left behind")
         return 130
+    if json:
+        print_json(alone, shared, images, cores)
+    else:
+        print_text(alone, shared, images)
+    return 0 if all(job.exact for job in shared.jobs) else 1
 
 
 def check_needs() -> None:
@@ -133,26 +126,23 @@ def check_needs() -> None:
         )
 
 
-def show(jobs: int, secs: float, images: int, cores: int) -> int:
-    from feedline._fleet.children import ChildFailedError
+def print_json(alone: Half, shared: Half, images: int, cores: int) -> None:
+    document = {
+        "jobs": len(alone.jobs),
+        "images": images,
+        "cores": cores,
+        "loader_each": alone.as_json(),
+        "one_feed": shared.as_json(),
+        "speed_ratio": shared.part.mean / alone.part.mean,
+        "cpu_ratio": shared.part.cpu_secs_per_1000 / alone.part.cpu_secs_per_1000,
+        "exact": all(job.exact for job in shared.jobs),
+    }
+    print(json.dumps(document, indent=2), flush=True)
 
-    # A plain `kill` unwinds like Ctrl-C, so that the children and the folder go too.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    print(f"Training jobs: {jobs}, on {images:,} JPEGs and {cores} CPU cores.")
-    print("First each has a DataLoader of its own, then all are on one feed.", flush=True)
-    try:
-        with tempfile.TemporaryDirectory(prefix="feedline-demo-") as folder:
-            alone, shared = measure(jobs, secs, images, Path(folder))
-    except ChildFailedError as error:
-        raise CommandFailedError(
-            f"the demo failed: {error}\n  see what this machine lacks with: feedline doctor"
-        ) from None
-    print()
-    print(comparison(alone, shared))
-    print()
-    if note := disturbance(alone, shared, cores):
+
+def print_text(alone: Half, shared: Half, images: int) -> None:
+    print(f"\n{comparison(alone, shared)}\n")
+    if note := disturbance({LOADER_EACH: alone.part, ONE_FEED: shared.part}):
         print(f"{note}\n")
     print(exactness(shared, images))
-    print()
-    print(WHAT_CHANGED)
-    return 0 if all(job.exact for job in shared.jobs) else 1
+    print(f"\n{WHAT_CHANGED}")

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
-from feedline._fleet.children import Child, ChildFailedError, Fleet
-from feedline._fleet.measure import memory_bytes, usage
+from feedline._fleet.children import Child, Fleet
+from feedline._fleet.part import Part, TooSlowError, measure, stages, wait_for
 from feedline._fleet.screen import Progress
 
 _HERE = __name__.rpartition(".")[0]
 BATCH_SIZES = (16, 32, 48, 64)
 SERVER_BATCH_SIZE = 64
 START_TIMEOUT_SECS = 120.0
-# For the bar only: importing torch, all jobs at once.
-EXPECTED_START_SECS = 8.0
+END_TIMEOUT_SECS = 10.0
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,6 @@ class Job:
     """What one job did; `exact` is whether every whole epoch brought each sample exactly once."""
 
     batch_size: int
-    rate: float
     loss: float
     epochs: int
     exact: bool
@@ -31,28 +30,18 @@ class Job:
 
 @dataclass(frozen=True)
 class Half:
-    """What was measured, over all processes: jobs, loaders' workers, the feed's server."""
+    """What was measured, and what each job did."""
 
+    part: Part
     jobs: list[Job]
-    cpu_secs_per_1000: float
-    cores_used: float
-    memory_bytes: int
-    processes: int
-
-    @property
-    def rate(self) -> float:
-        """Samples per second of a job, on average."""
-        return sum(job.rate for job in self.jobs) / len(self.jobs)
 
     @property
     def loss(self) -> float:
         """Where training got to in the time, on average over the jobs."""
         return sum(job.loss for job in self.jobs) / len(self.jobs)
 
-
-def stages(name: str, secs: float) -> dict[str, float]:
-    """Name the half's stages, with the seconds that each should take, for the progress bar."""
-    return {f"{name}: starting": EXPECTED_START_SECS, f"{name}: training": secs}
+    def as_json(self) -> dict[str, Any]:
+        return self.part.as_json() | {"each_job": [asdict(job) for job in self.jobs]}
 
 
 def loader_each(name: str, jobs: int, secs: float, folder: Path, progress: Progress) -> Half:
@@ -72,7 +61,7 @@ def one_feed(name: str, jobs: int, secs: float, folder: Path, progress: Progress
             fleet.start(f"{_HERE}.job", "feed", folder, size) for size in _batch_sizes(jobs)
         ]
         half = _measure(name, fleet, children, secs, progress)
-        fleet.end([server])
+        fleet.end([server], END_TIMEOUT_SECS)
         return half
 
 
@@ -81,47 +70,21 @@ def _batch_sizes(jobs: int) -> list[int]:
 
 
 def _measure(name: str, fleet: Fleet, jobs: list[Child], secs: float, progress: Progress) -> Half:
-    starting, training = stages(name, secs)
-    _await_first_steps(fleet, jobs, progress, starting)
-
-    progress.enter(training)
-    start, before = monotonic(), usage(fleet.groups)
-    end = start + secs
-    while (now := monotonic()) < end:
-        fleet.listen(min(0.05, end - now))
-        rate = sum(job.rate(start, now) for job in jobs) / len(jobs)
-        progress.show((now - start) / secs, f"{rate:,.0f} samples/s per job")
-    after = usage(fleet.groups)
-    # Asked for only now, because finding out costs CPU time too.
-    memory = memory_bytes(fleet.groups)
-
-    fleet.end(jobs)
-    cores_used = (after.cpu_secs - before.cpu_secs) / secs
-    rates = [job.rate(start, end) for job in jobs]
-    if not all(rates):
-        longer = f"try --seconds {10 * secs:g}"
-        raise ChildFailedError(f"a job made fewer than two training steps in {secs:g} s; {longer}")
-    return Half(
-        jobs=[_outcome(job, rate) for job, rate in zip(jobs, rates, strict=True)],
-        cpu_secs_per_1000=1000 * cores_used / sum(rates),
-        cores_used=cores_used,
-        memory_bytes=memory,
-        processes=after.processes,
-    )
-
-
-def _await_first_steps(fleet: Fleet, jobs: list[Child], progress: Progress, stage: str) -> None:
-    progress.enter(stage)
+    starting, _ = stages(name, secs)
+    progress.enter(starting)
     begun = monotonic()
-    while not all(job.steps for job in jobs):
-        waited = monotonic() - begun
-        if waited > START_TIMEOUT_SECS:
-            raise ChildFailedError(f"not every job had made a training step after {waited:.0f} s")
-        fleet.listen(0.05)
-        progress.show(waited / EXPECTED_START_SECS)
+    try:
+        wait_for(lambda: all(job.steps for job in jobs), fleet, progress, begun, START_TIMEOUT_SECS)
+    except TimeoutError:
+        raise TooSlowError(
+            f"{name}: not every job had made a training step after {START_TIMEOUT_SECS:g} s\n"
+            "  try fewer --jobs, or more --cores"
+        ) from None
+    part = measure(name, fleet, jobs, secs, progress, end_secs=END_TIMEOUT_SECS)
+    return Half(part, [_outcome(job) for job in jobs])
 
 
-def _outcome(job: Child, rate: float) -> Job:
+def _outcome(job: Child) -> Job:
     if job.result is None:
         raise job.failure("ended without a result")
-    return Job(rate=rate, **job.result)
+    return Job(**job.result)

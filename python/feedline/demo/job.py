@@ -5,9 +5,9 @@
 Only the line that makes the iterable differs between the halves. The network looks at every eighth
 pixel, so that a step costs little beside the decoding: the case of a GPU that waits for its CPU.
 
-Standard output carries one JSON object a line: ``{"at", "samples"}`` after each step, at the end
-``{"batch_size", "loss", "epochs", "exact"}``. The job ends when its standard input does, or at the
-next report once nobody reads them, so it can't outlive the demo.
+Standard output carries one JSON object a line: ``{"at", "samples", "batches"}`` after each step, at
+the end ``{"batch_size", "loss", "epochs", "exact"}``. The job ends when its standard input does, or
+at the next report once nobody reads them, so it can't outlive the demo.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Tally:
     def __init__(self) -> None:
         self.epochs = 0
         self.samples = 0
+        self.batches = 0
         self.exact = True
         self._seen = torch.zeros(0, dtype=torch.int64)
 
@@ -44,6 +45,7 @@ class Tally:
         counts[: len(self._seen)] += self._seen
         self._seen = counts
         self.samples += len(numbers)
+        self.batches += 1
 
     def end_epoch(self, size: int) -> None:
         self.exact &= len(self._seen) == size and bool((self._seen == 1).all())
@@ -83,7 +85,7 @@ def train(batches: Iterable[list[torch.Tensor]], images: int) -> tuple[float, Ta
 
             loss_mean = 0.9 * loss_mean + 0.1 * loss.item() if tally.samples else loss.item()
             tally.add(numbers)
-            report(at=monotonic(), samples=tally.samples)
+            report(at=monotonic(), samples=tally.samples, batches=tally.batches)
             if told_to_end():
                 tally.end()
                 return loss_mean, tally

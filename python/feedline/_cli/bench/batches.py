@@ -6,30 +6,65 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+# So many parts tell of what kind all are: it is asked of every batch that is measured.
+_FEW = 16
+
 
 def samples_in(batch: Any) -> int:
-    """The length of the first field that has one; a batch without any is one sample."""
+    """How many samples a batch has, which can only be guessed; one if it says nothing.
+
+    The first field that has a length decides: the first dimension of an array, or the length of a
+    list of samples. A list of strings or numbers counts if there is nothing else: it may be a size.
+    """
     found = _length(batch)
+    if found is None:
+        found = _length(batch, flat=True)
     return 1 if found is None else found
 
 
-def _length(part: Any) -> int | None:
-    shape = getattr(part, "shape", None)
-    if shape is not None:
+def _length(part: Any, *, flat: bool = False) -> int | None:
+    if (shape := getattr(part, "shape", None)) is not None:
         return int(shape[0]) if len(shape) else None
+    parts = _parts(part)
+    if isinstance(part, list | tuple) and parts:
+        if all(isinstance(one, str | bytes | int | float | complex) for one in parts[:_FEW]):
+            return len(parts) if flat else None
+        if _are_samples(parts, flat=flat):
+            return len(parts)
+    return next((found for one in parts if (found := _length(one, flat=flat)) is not None), None)
+
+
+def _parts(part: Any) -> list[Any]:
     if isinstance(part, Mapping):
-        return _first(list(part.values()))
+        return list(part.values())
     if isinstance(part, list | tuple):
-        # Strings, numbers: one for each sample. Anything else is a nesting.
-        is_flat = all(isinstance(one, str | bytes | int | float | complex) for one in part)
-        return len(part) if is_flat and part else _first(list(part))
+        return list(part)
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
-        return _first([getattr(part, field.name) for field in dataclasses.fields(part)])
-    return None
+        return [getattr(part, field.name) for field in dataclasses.fields(part)]
+    return []
 
 
-def _first(parts: list[Any]) -> int | None:
-    return next((found for part in parts if (found := _length(part)) is not None), None)
+def _are_samples(parts: list[Any], *, flat: bool) -> bool:
+    """Whether a list's parts are samples (images of many sizes), not fields (images, labels).
+
+    Samples are of one kind. As fields, they would be of one length, which is the batch's size and
+    rarely less than the number of fields: sixteen arrays of length 3 are sixteen images.
+    """
+    few = parts[:_FEW]
+    if len(few) < 2 or len({_kind(part) for part in few}) > 1:
+        return False
+    lengths = [found for part in few if (found := _length(part, flat=flat)) is not None]
+    if len(lengths) < len(few):
+        return False
+    return len(set(lengths)) > 1 or len(parts) > lengths[0]
+
+
+def _kind(part: Any) -> Any:
+    if hasattr(part, "shape"):
+        return str(part.dtype), len(part.shape)
+    if isinstance(part, Mapping):
+        return frozenset(map(str, part))
+    return type(part), tuple(map(_kind, _parts(part)[:_FEW])) if isinstance(part, tuple) else ()
 
 
 def renewable(make: Callable[[], Any]) -> Any:

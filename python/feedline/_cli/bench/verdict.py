@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from feedline._cli.bench.parts import Part
+from feedline._cli.bench.parts import Parts
+from feedline._fleet.comparison import times
 
 # At 1,000 samples/s, a loader that needs less of a core than this is no burden to anybody.
 _CHEAP_SHARE = 0.02
@@ -13,76 +14,73 @@ _NOISE = 0.1
 
 
 class Verdict(NamedTuple):
-    """``kind``: "faster", "less-cpu" or "nothing"."""
+    """``kind``: "faster", "less-cpu", "slower" or "nothing"."""
 
     kind: str
     text: str
 
 
-def disturbance(parts: dict[str, Part]) -> str | None:
-    """Say so if others kept the machine busy: then speeds can't be compared."""
-    for name, part in parts.items():
-        if part.other_cores > _NOISE * part.all_cores and part.is_crowded:
-            return (
-                f"Note: with {name}, something else kept {part.other_cores:.1f} of the machine's "
-                f"{part.all_cores} cores busy.\n"
-                "The CPU-seconds hold, the speeds don't: measure again when it is quiet."
-            )
-    return None
-
-
 class Saving(NamedTuple):
     """In the currency of the price."""
 
-    per_million_each: float
-    per_million_shared: float
     per_hour: float
-
-    def text(self) -> str:
-        """In words, for a machine that does nothing but load."""
-        each, shared = f"{self.per_million_each:.4g}", f"{self.per_million_shared:.4g}"
-        if self.per_hour <= 0:
-            return f"No money to save: 1,000,000 samples cost {shared} on one feed, {each} now."
-        return (
-            f"1,000,000 samples cost {shared} instead of {each}: that saves up to "
-            f"{self.per_hour:.2f} in each hour of the machine."
-        )
+    text: str
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "per_1000000_samples_loader_each": self.per_million_each,
-            "per_1000000_samples_one_feed": self.per_million_shared,
-            "saved_per_machine_hour": self.per_hour,
-        }
+        return {"saved_per_machine_hour": self.per_hour, "text": self.text}
 
 
-def judge(alone: Part, each: Part, shared: Part) -> Verdict:
-    """Say what sharing brings."""
-    jobs, speed = each.jobs, shared.mean / each.mean
+def unsteadiness(parts: Parts) -> str | None:
+    """Say so if the two rounds of the same differ by more than noise."""
+    before, after = (part.mean for part in parts.rounds)
+    if max(before, after) < (1 + 2 * _NOISE) * min(before, after):
+        return None
+    return (
+        f"Note: with a loader each, a job loaded {before:,.0f} samples/s at first and {after:,.0f} "
+        "after the feed's turn:\nstorage is still being cached, or the machine is not quiet. "
+        "Measure again, or longer."
+    )
+
+
+def judge(parts: Parts) -> Verdict:
+    """Say what sharing brings. What lies between the two rounds is not called faster or slower."""
+    each, shared = parts.each, parts.shared
+    means = [part.mean for part in parts.rounds]
+    is_faster = shared.mean > (1 + _NOISE) * max(means)
+    is_slower = shared.mean < (1 - _NOISE) * min(means)
+    jobs, speed = each.jobs, times(shared.mean / each.mean)
     cpu = shared.cpu_secs_per_1000 / each.cpu_secs_per_1000
-    share = alone.cpu_secs_per_1000
+    share = parts.alone.cpu_secs_per_1000
     cost = f"loading costs {_percent(share)} of a core for each 1,000 samples/s of a job"
+    slowdown = f"each job would load only {speed} as fast"
     if share < _CHEAP_SHARE:
         # With cores to spare they wait for something else, and on one feed they wait once.
-        if speed > 1 + _NOISE and not each.is_crowded:
+        if is_faster and not each.is_crowded:
             return Verdict(
                 "faster",
-                f"{jobs} jobs load {speed:.1f}x as fast each: they share what they wait for "
+                f"{jobs} jobs load {speed} as fast each: they share what they wait for "
                 f"(storage, network); {cost}.",
             )
-        return Verdict("nothing", f"Nothing to gain: {cost}.")
+        but = f"; on one feed {slowdown}" if is_slower else ""
+        return Verdict("nothing", f"Nothing to gain: {cost}{but}.")
+    if is_slower:
+        way_out = "keep a loader each" if cpu >= 1 else "share it only if that is fast enough"
+        return Verdict(
+            "slower",
+            f"On one feed {slowdown} ({shared.mean:,.0f} samples/s), for {_percent(cpu)} of the "
+            f"CPU: {way_out}.",
+        )
     needs = f"{jobs} jobs need {_percent(cpu)} of the CPU they need now"
-    if speed > 1 + _NOISE:
-        return Verdict("faster", f"{needs}, and each can load {speed:.1f}x as fast.")
+    if is_faster:
+        return Verdict("faster", f"{needs}, and each can load {speed} as fast.")
     if cpu < 1 - _NOISE:
         return Verdict(
             "less-cpu",
-            f"{needs}; they don't load faster ({speed:.1f}x): it is not the CPU they lack.",
+            f"{needs}; they don't load faster ({speed}): it is not the CPU they lack.",
         )
     return Verdict(
         "nothing",
-        f"Nothing to gain: on one feed, jobs load {speed:.1f}x as fast, "
-        f"for {_percent(cpu)} of the CPU.",
+        f"Nothing to gain: on one feed, jobs load {speed} as fast, for {_percent(cpu)} of the CPU.",
     )
 
 
@@ -91,11 +89,27 @@ def _percent(share: float) -> str:
     return "less than 0.1 %" if percent < 0.1 else f"{percent:.{1 if percent < 10 else 0}f} %"
 
 
-def saving(each: Part, shared: Part, price_per_hour: float) -> Saving:
-    """What the same samples cost, if nothing but loading kept the machine busy."""
+def saving(parts: Parts, verdict: Verdict, price_per_hour: float) -> Saving:
+    """What the verdict is worth: more samples in the same hour, or cores for something else."""
+    each, shared = parts.each, parts.shared
+    if verdict.kind == "faster":
 
-    def per_million(part: Part) -> float:
-        return price_per_hour / 3600 / part.total * 1_000_000
+        def per_million(total: float) -> float:
+            return price_per_hour / 3600 / total * 1_000_000
 
-    before, after = per_million(each), per_million(shared)
-    return Saving(before, after, max(0.0, price_per_hour * (1 - after / before)))
+        per_hour = price_per_hour * (1 - each.total / shared.total)
+        return Saving(
+            per_hour,
+            f"1,000,000 samples cost {per_million(shared.total):.4g} instead of "
+            f"{per_million(each.total):.4g}, if nothing but loading keeps the machine busy: that "
+            f"saves up to {per_hour:.2f} in each hour.",
+        )
+    if verdict.kind == "less-cpu":
+        freed = each.cores * (1 - shared.cpu_secs_per_1000 / each.cpu_secs_per_1000)
+        per_hour = price_per_hour * freed / each.all_cores
+        return Saving(
+            per_hour,
+            f"At the same speed that frees {freed:.1f} of {each.all_cores:g} cores, worth up to "
+            f"{per_hour:.2f} in each hour to whatever can use them.",
+        )
+    return Saving(0.0, "No money to save.")
