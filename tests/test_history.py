@@ -89,7 +89,9 @@ def test_with_little_history_a_late_joiner_waits_for_the_next_epoch(
 
 def test_one_that_joins_now_begins_at_the_newest_sample() -> None:
     with (
-        feedline.Server(Sized(SAMPLES, 30), "train", ring=150, samples=SAMPLES, history=1.0),
+        feedline.Server(
+            Sized(SAMPLES, 30), "train", ring=150, samples=SAMPLES, history=1.0
+        ) as server,
         ThreadPoolExecutor() as pool,
         feedline.attach("train", batch_size=30) as early,
         feedline.attach("train", batch_size=30, join="now") as late,
@@ -97,6 +99,7 @@ def test_one_that_joins_now_begins_at_the_newest_sample() -> None:
         first = iter(early)
         take(first, 1500, 30)
         newest = pool.submit(lambda: next(iter(late)))
+        eventually(lambda: joined(server.stats()) == 2)
         assert read(first).keys[-1] == SAMPLES - 1
         assert 1500 <= keys_of(newest.result())[0] <= 1680
 

@@ -161,7 +161,7 @@ impl HeadWords {
     /// Tells what is about to be overwritten, before it is, and where the fastest reader is.
     pub fn forget_before(&self, oldest: u64, fastest: u64) {
         self.fastest.store(fastest, Ordering::Relaxed);
-        self.oldest.store(oldest, Ordering::Relaxed);
+        self.oldest.store(oldest, Ordering::Release);
         // Before the writes that follow. Pairs with the fence in `oldest`.
         fence(Ordering::Release);
     }
@@ -250,7 +250,10 @@ impl HeadWords {
     pub fn oldest(&self) -> u64 {
         // After the reads that came before. Pairs with the fence in `forget_before`.
         fence(Ordering::Acquire);
-        self.oldest.load(Ordering::Relaxed)
+        let oldest = self.oldest.load(Ordering::Relaxed);
+        // And before those that come: the ends of epochs that are gone.
+        fence(Ordering::Acquire);
+        oldest
     }
 
     /// Where the fastest reader was when something was last overwritten.

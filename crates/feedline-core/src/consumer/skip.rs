@@ -29,8 +29,9 @@ impl Consumer {
         }
         let mut target = self.head.fastest().clamp(oldest.max(cursor), head.max(oldest).max(cursor));
         loop {
-            let first_known = self.head.first_known();
             let end = self.head.end_of(self.epoch);
+            // After the end, which may be unknown because it was just forgotten.
+            let first_known = self.head.first_known();
             if self.epoch >= first_known && target < end {
                 break;
             }
@@ -38,6 +39,8 @@ impl Consumer {
                 // Nobody knows any more where it ended, if that is long ago.
                 let end = if self.epoch < first_known { cursor } else { end };
                 self.lose(end - cursor);
+                // Whoever looks again loses nothing more.
+                self.move_to(end);
                 return Some(Look::EpochOver(end));
             }
             if self.epoch < first_known {
