@@ -39,7 +39,7 @@ in_scratch = scratch=$$(mktemp -d /tmp/feedline.XXXXXX); trap 'rm -rf "$$scratch
 
 .PHONY: help setup demo docs test check bench chaos race faults fuzz fuzz-corpus clean
 .PHONY: lint-rust lint-python types licences test-rust test-loom test-fuzz test-rust-examples test-python
-.PHONY: test-frameworks
+.PHONY: frameworks test-frameworks
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,8 @@ test: setup check test-rust test-loom test-fuzz test-rust-examples test-python #
 
 test-frameworks: setup $(FRAMEWORKS_STAMP) ## Lightning, Accelerate, Keras, JAX, Ray and others on a feed
 	@$(in_scratch) $(FRAMEWORKS)/bin/python -m pytest tests/frameworks $(ARGS)
+
+frameworks: $(FRAMEWORKS_STAMP)
 
 check: setup lint-rust lint-python types licences docs ## formatting, lints, types, licences, documentation
 
@@ -101,7 +103,7 @@ $(VENV_STAMP): etc/requirements-dev.txt
 
 $(EXTENSION_STAMP): $(VENV_STAMP) $(RUST_SOURCES)
 	@echo "building the extension"
-	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --quiet
+	@CARGO_TERM_QUIET=true PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/$(VENV) $(VENV)/bin/maturin develop --release --quiet
 	@touch $@
 
 faults: $(FAULTS_STAMP)
@@ -182,7 +184,14 @@ test-rust-examples: setup
 		( $(in_scratch) timeout 60 cargo run --quiet -p "$$crate" --example "$$name" ); \
 	done
 
-# The plain binary is built as the Rust tests build it.
+# Tests wait more than they compute. The plain binary is built as the Rust tests build it.
+side_by_side := -n 3 --dist worksteal
+
 test-python: setup faults
 	@cargo build --quiet -p feedline-cli
+ifdef ARGS
 	@$(in_scratch) $(PY) -m pytest $(ARGS)
+else
+	@$(in_scratch) $(PY) -m pytest $(side_by_side) -m "not alone"
+	@$(in_scratch) $(PY) -m pytest -m alone
+endif

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -35,11 +34,6 @@ def binary() -> list[str]:
     return [str(BINARY)]
 
 
-def heed_interrupts() -> None:
-    """Undo what a shell does to jobs in the background: they ignore Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 def ignoring(name: str, door: Sequence[str]) -> list[str]:
     """Begin with a signal that is ignored, as some who start others leave it."""
     code = (
@@ -62,7 +56,6 @@ def run(
         stdin=subprocess.DEVNULL,
         timeout=PATIENCE_SECS,
         check=False,
-        preexec_fn=heed_interrupts,
     )
 
 
@@ -81,7 +74,6 @@ class Command:
             errors="replace",
             cwd=cwd,
             env=environment(**env),
-            preexec_fn=heed_interrupts,
         )
         self.out: list[str] = []
         self.err: list[str] = []

@@ -15,11 +15,22 @@ from typing import Any
 import pytest
 
 from example_runs import Run, end, start_example
-from processes import Child, children_of_this_process, eventually, processes_with
+from processes import (
+    Child,
+    children_of_this_process,
+    eventually,
+    processes_with,
+    shared_memory_files,
+)
 
 WATCHDOG_SECS = 60.0
 
 Start = Callable[..., Child]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Undo what a shell does to a job in the background: its children would ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -36,12 +47,6 @@ def _text(file: Path) -> str:
     return file.read_text(errors="replace") if file.suffix == ".log" else ""
 
 
-def _shared_memory_files() -> set[str]:
-    """List /dev/shm, apart from what torch and multiprocessing have there, for moments."""
-    names = {entry.name for entry in Path("/dev/shm").iterdir()}
-    return {name for name in names if not name.startswith(("torch_", "sem."))}
-
-
 def _processes_left(path: Path, before: set[int]) -> list[int]:
     return sorted({*processes_with(str(path)), *children_of_this_process()} - before)
 
@@ -54,7 +59,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """
     path = Path(tempfile.mkdtemp(prefix="fl", dir="/tmp"))
     monkeypatch.setenv("FEEDLINE_DIR", str(path))
-    shared_before = _shared_memory_files()
+    shared_before = shared_memory_files()
     children_before = set(children_of_this_process())
     yield path
     left = _processes_left(path, children_before)
@@ -63,7 +68,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         gc.collect()
         left = _processes_left(path, children_before)
     files = {file.name: _text(file) for file in path.iterdir()} if path.exists() else {}
-    shared = sorted(_shared_memory_files() - shared_before)
+    shared = sorted(shared_memory_files() - shared_before)
     for pid in left:
         try:
             os.kill(pid, signal.SIGKILL)

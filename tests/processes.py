@@ -166,6 +166,12 @@ def eventually(condition: Callable[[], bool], *, within_secs: float = PATIENCE_S
         time.sleep(0.005)
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped all threads of a process."""
+    stats = [task.joinpath("stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
+
+
 def joined(stats: Report) -> int:
     """How many consumers have a place in the feed, by a server's `stats`."""
     return sum(consumer["joined"] for consumer in stats["consumers"])
@@ -197,3 +203,9 @@ def children_of_this_process() -> list[int]:
                 if not _keeps_books(Path("/proc", pid)):
                     found.append(int(pid))
     return found
+
+
+def shared_memory_files() -> set[str]:
+    """List /dev/shm, without what torch, multiprocessing and browsers have there for moments."""
+    names = {entry.name for entry in Path("/dev/shm").iterdir()}
+    return {name for name in names if not name.startswith(("torch_", "sem.", ".org.chromium"))}

@@ -29,7 +29,7 @@ from processes import eventually, processes_with
 
 PATIENCE_SECS = 100.0
 
-pytestmark = pytest.mark.timeout(1.5 * PATIENCE_SECS, method="thread")
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(1.5 * PATIENCE_SECS, method="thread")]
 
 LOADERS = '''
 import multiprocessing, time

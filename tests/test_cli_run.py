@@ -20,7 +20,6 @@ from commands import (
     begin,
     binary,
     environment,
-    heed_interrupts,
     ignoring,
     run,
 )
@@ -175,7 +174,6 @@ def unread(tmp_path: Path) -> Iterator[Unread]:
             [*binary(), *jobs(2, script, *options)],
             stderr=subprocess.PIPE,
             env=environment(),
-            preexec_fn=heed_interrupts,
         )
         started.append(running)
         stderr = running.stderr

@@ -18,7 +18,7 @@ import pytest
 import feedline
 import roles
 from child import say
-from commands import WHEEL, Begin, begin, binary, end, environment, heed_interrupts, run
+from commands import WHEEL, Begin, begin, binary, end, environment, run
 from conftest import Start
 from feedline._cli.progress import Progress
 from feedline._cli.screen import Screen
@@ -314,7 +314,6 @@ def test_on_a_terminal_there_is_a_bar(start: Start) -> None:
         stdout=subprocess.DEVNULL,
         stderr=theirs,
         env=environment(TERM="xterm", COLUMNS="100"),
-        preexec_fn=heed_interrupts,
     )
     os.close(theirs)
     try:
@@ -342,7 +341,6 @@ def test_one_that_serves_from_python_says_so_and_why_it_ended(start: Start) -> N
 
 
 def serve_and_log() -> None:
-    heed_interrupts()
     logging.basicConfig(level=logging.INFO)
     feedline.serve(Numbered(40, 10), "train")
 

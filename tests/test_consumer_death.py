@@ -17,6 +17,8 @@ from loaders import EPOCH, Numbered
 from processes import eventually, joined
 from reading import expected, is_exact, read
 
+pytestmark = pytest.mark.alone
+
 
 def hold_in_the_middle_of_a_batch(name: str, batch_size: int) -> None:
     """Keep leases in a list, in a view and on another thread, and never give one back."""

@@ -16,7 +16,7 @@ from processes import eventually, processes_with
 
 WATCHDOG_SECS = 120.0
 
-pytestmark = pytest.mark.timeout(2 * WATCHDOG_SECS, method="thread")
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(2 * WATCHDOG_SECS, method="thread")]
 
 Demo = Callable[..., subprocess.Popen[str]]
 

@@ -20,6 +20,8 @@ from loaders import Numbered
 from processes import joined
 from reading import read
 
+pytestmark = pytest.mark.alone
+
 # "At once", with room for a busy machine.
 AT_ONCE_SECS = 1.0
 

@@ -8,11 +8,15 @@ import socket
 import time
 from pathlib import Path
 
+import pytest
+
 import feedline
 from child import hear, say
 from conftest import Start
 from loaders import Numbered
 from reading import expected, read
+
+pytestmark = pytest.mark.alone
 
 LIMIT = 64
 

@@ -65,7 +65,7 @@ def test_one_goes_on_at_the_next_sample(taken: int) -> None:
 
 def test_in_an_epoch_that_has_ended_meanwhile() -> None:
     with (
-        feedline.Server(Sized(100, 10), "train", samples=100, ring=40, history=1.0),
+        feedline.Server(Sized(100, 10), "train", ring=40, history="1MB") as server,
         feedline.attach("train", batch_size=10) as other,
         feedline.attach("train", batch_size=10) as feed,
     ):
@@ -73,6 +73,8 @@ def test_in_an_epoch_that_has_ended_meanwhile() -> None:
         assert read(other) == expected(0, 100, 10)
         ahead = iter(other)
         read(ahead, limit=2)
+        # So far ahead that nobody waits for who comes back.
+        eventually(lambda: server.stats()["samples"] >= 160)
         assert feed.state_dict() == {"feed": "train", "epoch": 0, "sample": 80}
         feed.load_state_dict(feed.state_dict())
         assert read(feed).keys == list(range(80, 100))
@@ -238,7 +240,7 @@ def test_one_that_waits_for_a_later_epoch_drags_nobody_along(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with (
-        feedline.Server(ByEpoch(100, 10), "train", samples=100, ring=40),
+        feedline.Server(ByEpoch(100, 10), "train", samples=100, ring=40) as server,
         ThreadPoolExecutor() as pool,
         feedline.attach("train", batch_size=10) as reading,
         feedline.attach("train", batch_size=10) as waiting,
@@ -250,6 +252,7 @@ def test_one_that_waits_for_a_later_epoch_drags_nobody_along(
         resumed = pool.submit(read, waiting)
         eventually(lambda: any("waits for epoch 6" in r.getMessage() for r in caplog.records))
         first = pool.submit(lambda: keys_of(next(iter(newcomer))))
+        eventually(lambda: joined(server.stats()) == 3)
         read(iterator)
         for epoch in range(1, 6):
             assert read(reading) == expected(epoch, 100, 10)

@@ -17,6 +17,8 @@ from loaders import Numbered
 from processes import Child
 from reading import expected, is_exact, keys_of, read
 
+pytestmark = pytest.mark.alone
+
 # The promise is one second; a busy machine gets another.
 LOST_WITHIN_SECS = 2.0
 

@@ -13,6 +13,8 @@ from loaders import EPOCH, Numbered
 from processes import joined
 from reading import expected, read
 
+pytestmark = pytest.mark.alone
+
 STALL_SECS = 1.0
 
 

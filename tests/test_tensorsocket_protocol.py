@@ -134,9 +134,11 @@ def test_the_loader_runs_in_the_thread_of_the_loop() -> None:
 
 
 def test_whoever_asks_where_the_loader_hangs_is_shown_the_loop() -> None:
+    before = set(threading.enumerate())
     producer = TensorProducer(Told(100, 10))
     next(producer)
-    (thread,) = (thread for thread in threading.enumerate() if thread.name.startswith("feedline-"))
+    threads = set(threading.enumerate()) - before
+    (thread,) = (thread for thread in threads if thread.name.startswith("feedline-"))
     eventually(lambda: thread.ident in _stack.driven_by)
     assert "test_whoever_asks_where" in _stack.stack_of(thread.ident or 0, True)
     producer.join()

@@ -26,6 +26,8 @@ from limits import MB, enter, memory_group, slow_disk
 from looking import judged
 from processes import eventually
 
+pytestmark = pytest.mark.alone
+
 Bytes = npt.NDArray[np.uint8]
 
 

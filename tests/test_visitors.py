@@ -21,7 +21,7 @@ from child import hear, say
 from conftest import Start
 from feedline._core import cli
 from loaders import Numbered
-from processes import Child, eventually
+from processes import Child, eventually, is_stopped
 from test_users import become, needs_root, open_up
 
 Report = dict[str, Any]
@@ -155,6 +155,7 @@ def test_stop_ends_a_feed_and_names_who_did(start: Start) -> None:
 def test_a_stopped_server_with_a_full_queue_is_there(start: Start, folder: Path) -> None:
     server = serving(start)
     server.signal(signal.SIGSTOP)
+    eventually(lambda: is_stopped(server.pid))
     waiting: list[socket.socket] = []
     with contextlib.suppress(BlockingIOError):
         while True:

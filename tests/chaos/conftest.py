@@ -8,24 +8,20 @@ import pytest
 
 Note = Callable[[str, float], None]
 
-_notes = pytest.StashKey[list[tuple[str, float]]]()
-
 
 @pytest.fixture
 def note(request: pytest.FixtureRequest) -> Note:
     """Note how long it took to recover or to report: `note("what", secs)`."""
-    notes = request.config.stash.setdefault(_notes, [])
 
     def add(what: str, secs: float) -> None:
-        notes.append((what, secs))
+        request.node.user_properties.append((what, secs))
 
     return add
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    notes = config.stash.get(_notes, [])
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
+    notes = [note for report in reports if report.when == "call" for note in report.user_properties]
     if notes:
         terminalreporter.section("time to recover or to report")
     for what, secs in notes:

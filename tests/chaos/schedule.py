@@ -18,7 +18,7 @@ from typing import Any
 import roles
 from chaos import actor
 from chaos.judge import Policy
-from processes import Child, Report, eventually, processes_with
+from processes import Child, Report, eventually, processes_with, shared_memory_files
 
 # The last of its batches of ten is smaller.
 SAMPLES = 605
@@ -123,7 +123,7 @@ class Round:
     def run(self) -> str:
         """Run it; a line that says what happened, or `Failed`."""
         folder = os.environ["FEEDLINE_DIR"]
-        shared_before = set(os.listdir("/dev/shm"))
+        shared_before = shared_memory_files()
         processes_before = set(processes_with(folder))
         try:
             self._play()
@@ -134,7 +134,7 @@ class Round:
                 if child.running:
                     child.kill()
                 child.finish()
-        left = [*os.listdir(folder), *(set(os.listdir("/dev/shm")) - shared_before)]
+        left = [*os.listdir(folder), *(shared_memory_files() - shared_before)]
         left += [f"pid {pid}" for pid in set(processes_with(folder)) - processes_before]
         if left:
             raise Failed(f"left behind: {left}\n{self._told()}")

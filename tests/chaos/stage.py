@@ -16,7 +16,7 @@ from chaos.judge import Policy
 from chaos.points import RING, SAMPLES
 from conftest import Start
 from loaders import Numbered
-from processes import PATIENCE_SECS, Child, Report, eventually
+from processes import PATIENCE_SECS, Child, Report, eventually, is_stopped
 from reading import expected, read
 
 LONGEST_STALL_SECS = 60.0
@@ -99,10 +99,6 @@ def read_on(consumer: Child, epochs: int) -> Report:
 def longest_pause(report: Report, since: float) -> float:
     """Give the longest wait for a batch that was not over before `since`."""
     return max((secs for secs, at in report["pauses"] if at + secs > since), default=0.0)
-
-
-def is_stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
 
 
 def await_death(child: Child) -> float:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 import roles
 from chaos import actor
 from chaos.conftest import Note
 from chaos.points import SAMPLES
 from chaos.stage import Stage, await_report, serve_again
 from conftest import Start
+
+pytestmark = pytest.mark.alone
 
 ROUNDS = 5
 PAUSE_SECS = 0.1

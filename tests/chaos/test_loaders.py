@@ -9,10 +9,10 @@ from pathlib import Path
 import feedline
 import roles
 from chaos.conftest import Note
-from chaos.stage import is_stopped, serve_again
+from chaos.stage import serve_again
 from child import hear, say
 from conftest import Start
-from processes import eventually
+from processes import eventually, is_stopped
 from reading import read
 
 BROKEN_AT = 1000

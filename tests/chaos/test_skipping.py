@@ -50,7 +50,7 @@ def test_overtaken_while_it_waits(start: Start) -> None:
         reading = pool.submit(read, fast)
         await_stop(slow)
         loader.gate.set()
-        assert reading.result().keys == list(range(SAMPLES))
+        assert reading.result().exact
         read(iter(fast), limit=30)
         slow.signal(signal.SIGCONT)
         report = slow.expect("read")

@@ -40,16 +40,16 @@ pub(crate) fn run(options: &Doctor, host: &Host) -> anyhow::Result<u8> {
     // Importing takes a while: it begins first, and is asked last.
     let python = python::Interpreter::start(host);
     report.add(bounded("kernel", deadline, GROUP, kernel::checks))?;
-    report.add(bounded("limits", deadline, GROUP, limits::checks))?;
-    let folder = bounded("socket folder", deadline, GROUP, folder::checks);
-    let has_folder = folder.iter().all(|check| !check.is_bad());
-    report.add(folder)?;
+    let mut needs = bounded("limits", deadline, GROUP, limits::checks);
+    needs.extend(bounded("socket folder", deadline, GROUP, folder::checks));
+    let has_all = !needs.iter().any(Check::is_bad);
+    report.add(needs)?;
     let command = host.command.clone();
-    report.add(bounded("round trip", deadline, GROUP * 3, move || trip::checks(&command, has_folder)))?;
+    report.add(bounded("round trip", deadline, GROUP * 3, move || trip::checks(&command, has_all)))?;
     report.add(bounded("feeds", deadline, GROUP, feeds::checks))?;
     // So that it can tell itself what is late.
     let answers = deadline - (whole / 10).min(Duration::from_secs(1));
-    report.add(bounded("Python", deadline, whole, move || python::checks(python, answers, has_folder)))?;
+    report.add(bounded("Python", deadline, whole, move || python::checks(python, answers, has_all)))?;
     Ok(report.finish()?)
 }
 

@@ -46,7 +46,7 @@ impl Interpreter {
     }
 }
 
-pub(super) fn checks(mut python: Interpreter, deadline: Instant, has_folder: bool) -> Vec<Check> {
+pub(super) fn checks(mut python: Interpreter, deadline: Instant, has_all: bool) -> Vec<Check> {
     let own = env!("CARGO_PKG_VERSION");
     let found = format!("feedline {own}, protocol {}", wire::VERSION);
     let mut checks = vec![Check::ok("version", found).with(json!({"feedline": own, "protocol": wire::VERSION}))];
@@ -77,7 +77,7 @@ pub(super) fn checks(mut python: Interpreter, deadline: Instant, has_folder: boo
     };
     checks.push(check.with(numbers));
     checks.push(Check::ok("NumPy", text(&package["numpy"])).with(json!({"version": package["numpy"]})));
-    checks.extend(has_folder.then(|| trip(&mut python, "numpy", "trip to NumPy", deadline)));
+    checks.extend(has_all.then(|| trip(&mut python, "numpy", "trip to NumPy", deadline)));
     if about["torch"].is_null() {
         checks.push(Check::ok("torch", "not there: batches are NumPy arrays"));
         return checks;
@@ -86,7 +86,7 @@ pub(super) fn checks(mut python: Interpreter, deadline: Instant, has_folder: boo
         Ok(found) => {
             checks.push(Check::ok("torch", text(&found["version"])).with(json!({"version": found["version"]})));
             checks.push(gpus(&found["gpus"]));
-            checks.extend(has_folder.then(|| trip(&mut python, "torch", "trip to torch", deadline)));
+            checks.extend(has_all.then(|| trip(&mut python, "torch", "trip to torch", deadline)));
         }
         Err(why) => {
             let found = format!("{} is installed, and importing it failed: {why}", text(&about["torch"]));

@@ -39,9 +39,9 @@ pub(super) struct Seen {
     secs: f64,
 }
 
-pub(super) fn checks(command: &[OsString], has_folder: bool) -> Vec<Check> {
-    if !has_folder {
-        return vec![Check::note(NAME, "not tried: there is no folder for its socket", "mend that first")];
+pub(super) fn checks(command: &[OsString], has_all: bool) -> Vec<Check> {
+    if !has_all {
+        return vec![Check::note(NAME, "not tried: something that it needs is bad", "mend that first")];
     }
     let Some((program, arguments)) = command.split_first() else { return Vec::new() };
     let tried = Feed::open("rust").map_err(|error| error.to_string()).and_then(|feed| {

@@ -22,6 +22,9 @@ const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// and loses nothing: it joins again when it asks.
 const REST: Duration = Duration::from_secs(2);
 
+/// Who starves looks up now and then: for so long, on a busy machine, it may not be seen to.
+const BREATH: Duration = Duration::from_millis(500);
+
 /// How long, in all, a slow consumer may hold up those who starve before it is named.
 const LAGGARD: Duration = Duration::from_secs(1);
 
@@ -287,6 +290,8 @@ impl Laggards {
 #[derive(Default)]
 struct Stall {
     seen: BTreeMap<u64, Still>,
+    /// When somebody was last seen to starve.
+    starved: Option<Instant>,
 }
 
 /// Where a consumer stands, and since when.
@@ -306,7 +311,10 @@ impl Stall {
             return Vec::new();
         }
         self.seen.retain(|id, still| in_the_way.contains(&(*id, still.position)));
-        let somebody_starves = state.members.anybody_starves(&state.log);
+        if state.members.anybody_starves(&state.log) {
+            self.starved = Some(Instant::now());
+        }
+        let somebody_starves = self.starved.is_some_and(|at| at.elapsed() < BREATH);
         let over = |&&(id, position): &&(u64, u64)| {
             let now = Instant::now();
             let still = self.seen.entry(id).or_insert(Still { position, since: now, resting: None });
