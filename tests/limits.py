@@ -20,28 +20,46 @@ _THROTTLE = Path("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device")
 @contextmanager
 def memory_group(limit_bytes: int) -> Iterator[Path]:
     """A control group with this much memory, which is empty again at the end."""
-    for root, limit in (
-        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-        ("/sys/fs/cgroup", "memory.max"),
-    ):
+    with _group(
+        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", f"{limit_bytes}"),
+        ("/sys/fs/cgroup", "memory.max", f"{limit_bytes}"),
+    ) as path:
+        yield path
+
+
+@contextmanager
+def cpu_group(cores: float) -> Iterator[Path]:
+    """A control group that may keep so many cores busy, which is empty again at the end."""
+    quota_us = round(100_000 * cores)
+    with _group(
+        ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", f"{quota_us}"),
+        ("/sys/fs/cgroup", "cpu.max", f"{quota_us} 100000"),
+    ) as path:
+        yield path
+
+
+@contextmanager
+def _group(*ways: tuple[str, str, str]) -> Iterator[Path]:
+    """Make one in the older interface, or in the newer."""
+    for root, file, limit in ways:
         path = Path(root) / f"feedline-test-{os.getpid()}"
         try:
             path.mkdir()
-            (path / limit).write_text(str(limit_bytes))
+            (path / file).write_text(limit)
             break
         except OSError:
             if path.is_dir():
                 path.rmdir()
     else:
-        pytest.skip("no control group for memory can be made here")
+        pytest.skip("no such control group can be made here")
     yield path
     eventually(lambda: not (path / "cgroup.procs").read_text().split())
     path.rmdir()
 
 
-def enter(group: Path | str) -> None:
-    """Take this process into a control group."""
-    (Path(group) / "cgroup.procs").write_text(str(os.getpid()))
+def enter(group: Path | str, pid: int | None = None) -> None:
+    """Take a process into a control group; this one, if none is named."""
+    (Path(group) / "cgroup.procs").write_text(str(pid or os.getpid()))
 
 
 @contextmanager

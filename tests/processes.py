@@ -193,16 +193,20 @@ def _keeps_books(process: Path) -> bool:
     return "resource_tracker" in (process / "cmdline").read_text()
 
 
-def children_of_this_process() -> list[int]:
+def children_of(process: int | str) -> list[int]:
     """Find direct children, zombies too, apart from multiprocessing's own book-keeping process."""
     found = []
-    for task in Path("/proc/self/task").iterdir():
+    for task in Path(f"/proc/{process}/task").iterdir():
         # A thread, or a child, may end while we look.
         with contextlib.suppress(OSError):
             for pid in (task / "children").read_text().split():
                 if not _keeps_books(Path("/proc", pid)):
                     found.append(int(pid))
     return found
+
+
+def children_of_this_process() -> list[int]:
+    return children_of("self")
 
 
 def shared_memory_files() -> set[str]:

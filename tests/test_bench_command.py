@@ -349,7 +349,7 @@ def test_others_on_the_machine() -> None:
 def test_a_quota_limits_the_cores(tmp_path: Path) -> None:
     groups = tmp_path / "proc/self"
     groups.mkdir(parents=True)
-    (groups / "cgroup").write_text("1:cpu:/\n0::/jobs/mine\n")
+    (groups / "cgroup").write_text("5:cpuset:/\n1:cpu,cpuacct:/old\n0::/jobs/mine\n")
     mine = tmp_path / "sys/fs/cgroup/jobs/mine"
     mine.mkdir(parents=True)
     assert quota_cores(tmp_path) == math.inf
@@ -358,6 +358,13 @@ def test_a_quota_limits_the_cores(tmp_path: Path) -> None:
     (mine / "cpu.max").write_text("400000 100000\n")
     (mine.parent / "cpu.max").write_text("150000 100000\n")
     assert quota_cores(tmp_path) == 1.5
+    old = tmp_path / "sys/fs/cgroup/cpu/old"
+    old.mkdir(parents=True)
+    (old / "cpu.cfs_period_us").write_text("100000\n")
+    (old / "cpu.cfs_quota_us").write_text("-1\n")
+    assert quota_cores(tmp_path) == 1.5
+    (old / "cpu.cfs_quota_us").write_text("50000\n")
+    assert quota_cores(tmp_path) == 0.5
     assert quota_cores(tmp_path / "nowhere") == math.inf
 
 

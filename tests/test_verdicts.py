@@ -22,9 +22,9 @@ import feedline
 import roles
 from child import hear, say
 from conftest import Start
-from limits import MB, enter, memory_group, slow_disk
+from limits import MB, cpu_group, enter, memory_group, slow_disk
 from looking import judged
-from processes import eventually
+from processes import children_of, eventually
 
 pytestmark = pytest.mark.alone
 
@@ -111,6 +111,21 @@ def test_workers_that_compute_are_too_few(start: Start) -> None:
     assert re.search(r"1 worker at \d+ % CPU(: add workers|, and all \d+ cores are busy)", text), (
         text
     )
+
+
+@pytest.fixture
+def a_bit_of_a_core() -> Iterator[Path]:
+    with cpu_group(0.3) as path:
+        yield path
+
+
+def test_a_limit_that_is_used_up_is_told(a_bit_of_a_core: Path, start: Start) -> None:
+    """Workers in a container look idle when they are not, on a machine with cores to spare."""
+    server = serve(start, "burning_loader", 1)
+    start(train, batch_size=16).expect("training")
+    for pid in (server.pid, *children_of(server.pid)):
+        enter(a_bit_of_a_core, pid)
+    judged("train", "loader-bound", "the 0.3 of", "cores that it may use", "are busy: add cores")
 
 
 def test_a_slow_consumer_is_named(start: Start) -> None:

@@ -56,19 +56,24 @@ def allowed_cores() -> float:
 
 
 def quota_cores(root: Path = Path("/")) -> float:
-    """The tightest ``cpu.max`` on the way from our control group to the root."""
+    """The tightest limit on the way from our control group to the root, in either interface."""
     try:
         groups = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
         return math.inf
     tightest = math.inf
-    top = root / "sys/fs/cgroup"
-    for path in (line[3:].strip("/") for line in groups if line.startswith("0::")):
-        for folder in (top / path, *(top / path).parents):
-            # There may be none, or "max".
+    for _, controllers, path in (line.split(":", 2) for line in groups):
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        top = root / "sys/fs/cgroup" / ("cpu" if controllers else "")
+        files = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if controllers else ("cpu.max",)
+        group = top / path.strip("/")
+        for folder in (group, *group.parents):
+            # There may be none, or it is "max", or -1.
             with contextlib.suppress(OSError, ValueError):
-                quota, period = map(float, (folder / "cpu.max").read_text().split())
-                tightest = min(tightest, quota / period)
+                words = " ".join((folder / file).read_text() for file in files).split()
+                quota, period = map(float, words)
+                tightest = min(tightest, quota / period if quota > 0 else math.inf)
     return tightest
 
 
