@@ -57,7 +57,7 @@ pub(crate) fn run(options: &Run, host: &Host) -> anyhow::Result<u8> {
         interrupts: 0,
         gate: options.name.clone().filter(|_| options.serve.is_some() && !options.keep_going),
         is_barred: false,
-        is_cut_short: false,
+        is_called_off: false,
     };
     let started = crew.start_all(options, host);
     if let Err(error) = started {
@@ -100,8 +100,8 @@ struct Crew {
     gate: Option<String>,
     /// It waits for a job that has ended.
     is_barred: bool,
-    /// Nobody takes what was written last, and somebody wants us to end.
-    is_cut_short: bool,
+    /// Somebody wants us to end.
+    is_called_off: bool,
 }
 
 /// The members were told to end.
@@ -193,16 +193,15 @@ impl Crew {
         self.wait_until(|crew| crew.voice.is_done());
     }
 
-    /// Waits until last words are written; if nobody takes them, until a signal, and from then on for a moment only.
+    /// Waits until last words are written. If nobody takes them, until a signal; who was told to end before waits for a moment.
     fn wait_until(&mut self, is_written: impl Fn(&Self) -> bool) {
-        while !is_written(self) {
+        let mut leave_at = self.is_called_off.then(|| Instant::now() + PROMPT);
+        while !is_written(self) && leave_at.is_none_or(|at| Instant::now() < at) {
             let heard = self.signals.wait(RETRY);
             if heard.iter().any(|&signal| matches!(signal, Signal::INT | Signal::TERM)) {
                 self.interrupts += 1;
-                self.is_cut_short = true;
-            }
-            if self.is_cut_short {
-                break;
+                self.is_called_off = true;
+                leave_at = Some(Instant::now() + RETRY);
             }
         }
     }
@@ -243,6 +242,7 @@ impl Crew {
             Signal::CHILD => {}
             Signal::INT if self.interrupts > 0 => self.alive().for_each(|member| member.signal(Signal::KILL)),
             Signal::INT | Signal::TERM | Signal::HUP => {
+                self.is_called_off = true;
                 self.interrupts += u32::from(signal == Signal::INT);
                 self.tell(signal, false);
             }
