@@ -244,7 +244,7 @@ def test_a_loader_that_was_changed_meanwhile_is_pointed_out(tmp_path: Path) -> N
         said.append(done.stderr)
     assert said[:2] == ["", ""]
     assert "runs already" in said[2]
-    assert f"{script} of 19" in said[2]
+    assert f"{script}, line 2, of 19" in said[2]
 
 
 def test_the_server_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:

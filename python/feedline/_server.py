@@ -195,6 +195,9 @@ class Server:
             self._thread.join(1.0)
         self._stopped = True
 
+    def __repr__(self) -> str:
+        return f"<feedline.Server {self._name!r}>"
+
     def stats(self) -> dict[str, Any]:
         """How things stand: what was published, the ring, and every consumer."""
         if self._core is None:

@@ -41,6 +41,8 @@ _MOST_ATTEMPTS = 10
 _TIMEOUT_SECS = 300.0
 _SAY_SO_AFTER_SECS = 30.0
 _LARGE_BYTES = 500_000_000
+# What is longer says nothing to a reader.
+_LONGEST_VALUE = 100
 # What tells a process that it is one rank of many: the server is nobody's.
 _OF_RANKS = {
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"),
@@ -79,9 +81,10 @@ def share(
     ``FEEDLINE_MODE=local`` serves from a thread of this process, and nobody else.
     """
     if not callable(make_loader):
+        way_out = "share(make_loader, name): the function comes first" if callable(name) else ""
         raise TypeError(
             f"make_loader is a function that returns a loader, not a {type(make_loader).__name__}\n"
-            "  share(lambda: loader, ...)"
+            f"  {way_out or 'share(lambda: loader, ...)'}"
         )
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise FeedlineError(
@@ -166,7 +169,7 @@ def _plain(make_loader: Callable[[], Any], options: dict[str, Any]) -> Any:
         _log.warning(
             "FEEDLINE_MODE=off: the plain loader knows nothing of %s\n"
             "  FEEDLINE_MODE=local serves in this process, with all of it",
-            _text(asked),
+            ", ".join(_text(asked).split("\n")),
         )
     return loader
 
@@ -290,16 +293,18 @@ class Starter:
             (self._source, running.source, "with the loader of"),
         ):
             if there and asked and there != asked:
+                # What both have is no news.
+                ours, theirs = asked.split("\n"), there.split("\n")
                 _log.warning(
                     'feed "%s" runs already (pid %d), %s %s\n'
                     "  what was asked for here does not count: %s\n"
-                    "  it can, once that server has gone: kill %d",
+                    "  it can, once that server has gone: feedline stop %s",
                     self._name,
                     server_pid,
                     what,
-                    there,
-                    asked,
-                    server_pid,
+                    ", ".join(one for one in theirs if one not in ours) or "less",
+                    ", ".join(one for one in ours if one not in theirs) or "less",
+                    self._name,
                 )
 
 
@@ -313,17 +318,32 @@ def _environment() -> dict[str, str]:
 
 
 def _source(make_loader: Callable[[], Any]) -> str:
-    """Where the loader is made, and when that was written; empty where there is no file."""
+    """Where the loader is made, when that was written, and the plain values that it refers to.
+
+    A line each; empty where there is no file.
+    """
+    function = inspect.unwrap(make_loader)
     try:
-        path = os.path.realpath(inspect.getsourcefile(inspect.unwrap(make_loader)) or "")
+        path = os.path.realpath(inspect.getsourcefile(function) or "")
         changed = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(os.stat(path).st_mtime))
     except (OSError, TypeError, ValueError):
         return ""
-    return f"{path} of {changed}"
+    if not inspect.isfunction(function):
+        return f"{path} of {changed}"
+    refers = inspect.getclosurevars(function)
+    known = {**refers.globals, **refers.nonlocals}
+    plain = {
+        key: value
+        for key, value in known.items()
+        if isinstance(value, str | int | float | None) and len(repr(value)) <= _LONGEST_VALUE
+    }
+    place = f"{path}, line {function.__code__.co_firstlineno}, of {changed}"
+    return f"{place}\n{_text(plain)}".strip()
 
 
 def _text(options: dict[str, Any]) -> str:
-    return ", ".join(f"{key}={options[key]!r}" for key in sorted(options))
+    """A line each."""
+    return "\n".join(f"{key}={options[key]!r}" for key in sorted(options))
 
 
 __all__ = ["share"]

@@ -190,9 +190,13 @@ pub struct Run {
     /// The feed's name, for {name} and FEEDLINE_NAME
     #[arg(long)]
     pub name: Option<String>,
-    /// Serve this loader beside the jobs, under --name, until they are done
+    /// Serve this loader beside the jobs, under --name, until they are done. Its first sample is handed out when all jobs have
+    /// asked; with --keep-going, when one has
     #[arg(long, value_name = "FILE.py:make_loader", requires = "name")]
     pub serve: Option<String>,
+    /// An argument for the function that makes it, as for `feedline serve`. May be given again
+    #[arg(long = "arg", value_name = "KEY=VALUE", requires = "serve")]
+    pub args: Vec<String>,
     /// Write each job's output to DIR/job-0.log, ... instead of prefixing it
     #[arg(long, value_name = "DIR")]
     pub output: Option<PathBuf>,

@@ -51,9 +51,9 @@ def make(loader: str, args: Sequence[str] = ()) -> Any:
     try:
         check_loader(made)
     except TypeError as error:
+        what, _, way_out = str(error).replace("  pass ", "  return ").partition("\n")
         raise CommandFailedError(
-            f"{target.text} returned no loader, but something of type {type(made).__name__}\n"
-            "  return a DataLoader, a list of batches, or any object whose iter() yields batches"
+            f"{target.text} returned something of type {type(made).__name__}: {what}\n{way_out}"
         ) from error
     return made
 
@@ -80,9 +80,15 @@ class _Target(NamedTuple):
 
     def alone(self, form: str = "{}", call: str = "") -> str:
         """Give a command that does the same without Feedline."""
-        code = f"import {self.module}"
-        if call:
-            code += "; " + form.format(f"{self.module}.{call}")
+        if self.module.isidentifier() or self.path is None:
+            code = f"import {self.module}"
+            if call:
+                code += "; " + form.format(f"{self.module}.{call}")
+        else:
+            code = f"import runpy; made = runpy.run_path({f'{self.module}.py'!r})"
+            if call:
+                name, bracket, rest = call.partition("(")
+                code += "; " + form.format(f"made[{name!r}]{bracket}{rest}")
         where = "" if self.folder == os.getcwd() else f"cd {shlex.quote(self.folder)}; "
         return f"{where}{os.path.basename(sys.executable)} -c {shlex.quote(code)}"
 

@@ -14,6 +14,8 @@ Stats = dict[str, Any]
 _WINDOW_SECS = 5.0
 # Epochs that follow each other more quickly share a line.
 _LINE_SECS = 1.0
+# Less of it is not worth a word.
+_IDLE_SHARE = 0.1
 
 
 class Progress:
@@ -26,6 +28,8 @@ class Progress:
         self._looks: deque[tuple[float, int]] = deque()
         # The oldest epoch whose end was not told: its number, when it began, the samples before it.
         self._epoch: tuple[int, float, int] | None = None
+        # What the source had waited before it.
+        self._waited = 0.0
         self._first: tuple[int, int] | None = None
         # How many were broken off before it.
         self._abandoned = 0
@@ -111,9 +115,11 @@ class Progress:
         which = f"epoch {first}" if last == first else f"epochs {first} to {last}"
         how = f"over, {abandoned} of them broken off" if abandoned else "loaded"
         rate = made / max(secs, 0.001)
-        self._screen.line(
-            f"{which} {how}: {counted(made, 'sample')} in {clock(secs)}, {rate:,.0f} samples/s"
-        )
+        waited, self._waited = stats["wait_secs"] - self._waited, stats["wait_secs"]
+        share = min(waited / max(secs, 0.001), 1)
+        idle = f" ({share:.0%} of it waiting for jobs)" if share >= _IDLE_SHARE else ""
+        text = f"{counted(made, 'sample')} in {clock(secs)}{idle}, {rate:,.0f} samples/s"
+        self._screen.line(f"{which} {how}: {text}")
 
     def _rate(self) -> float:
         (first, before), (last, after) = self._looks[0], self._looks[-1]

@@ -31,7 +31,7 @@ from feedline._cli.screen import Screen
 from feedline._cli.signals import Early, Signals
 from feedline._core import ServerCore
 from feedline._errors import FeedlineError, FeedValueError, LoaderError
-from feedline._server import Server
+from feedline._server import Server, feeds
 
 _LOOK_SECS = 0.2
 # After the feed's end the loader is interrupted, and then killed with its workers.
@@ -52,6 +52,9 @@ def run(maker: dict[str, Any], name: str, **options: Any) -> int:
     early = Early(_kill_early)
     serving = None
     try:
+        # A loader may take minutes to make: what was mistyped should not wait for it.
+        _server([], name, {**options, "state_file": None})
+        _check_is_free(name)
         loader = make(**maker)
         server = _server(loader, name, options)
         serving = _Serving(server, _bound(server, name), maker, screen)
@@ -95,6 +98,16 @@ def _server(loader: Any, name: str, options: dict[str, Any]) -> Server:
         raise CommandFailedError(str(error)) from None
 
 
+def _check_is_free(name: str) -> None:
+    for feed in feeds():
+        if feed.name == name:
+            raise CommandFailedError(
+                f'a feed named "{name}" is running already (pid {feed.pid})\n'
+                f'  attach to it with: feedline.attach("{name}"); end it with: feedline stop '
+                f"{name}; or choose another name"
+            )
+
+
 def _bound(server: Server, name: str) -> ServerCore:
     try:
         return server._bind()
@@ -116,6 +129,10 @@ def _share(text: str) -> str | float:
 def _as_typed(text: str) -> str:
     """Name options as they are on the command line: `--wait-for 0`, not `wait_for=0`."""
     text = text.replace('allow=("alice", 1001, "@lab")', "--allow alice --allow @lab")
+    pickles = "allow_pickle=True to the server and to attach()"
+    if pickles in text:
+        before, after = map(_as_typed, text.split(pickles, 1))
+        return f"{before}--allow-pickle here, and allow_pickle=True to attach(){after}"
     for key in inspect.signature(Server).parameters:
         flag = f"--{key.replace('_', '-')}"
         text = re.sub(rf"\b{key}=(True\b|(?=[\s,.]|$))", flag, text)
@@ -159,9 +176,13 @@ class _Serving:
         linger = self._server._options["linger_secs"]
         if linger is not None:
             until += f", or until {linger:g} s after the last consumer has left"
+        port = stats["metrics_port"]
+        numbers = (
+            "" if port is None else f"\n  numbers for Prometheus: http://127.0.0.1:{port}/metrics"
+        )
         self._screen.line(
             f'serving "{name}" (pid {os.getpid()}) {until}\n'
-            f'  attach with: feedline.attach("{name}", batch_size=...)'
+            f'  attach with: feedline.attach("{name}", batch_size=...){numbers}'
         )
 
     def _serve(self) -> BaseException | None:

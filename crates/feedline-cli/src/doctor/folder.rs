@@ -37,12 +37,17 @@ pub(super) fn checks() -> Vec<Check> {
             "{len} bytes long, which leaves {room} for a feed's name (a socket's path has {LONGEST_PATH})"
         ));
     }
+    let is_new = !folder.exists();
     if let Err(error) = names::prepare_folder() {
         let why = if let Error::Folder { why, .. } = error { why } else { error.to_string() };
         return bad(why);
     }
     if let Err(error) = try_socket(&folder) {
         return bad(format!("no socket can be made there: {error}"));
+    }
+    if is_new && std::env::var_os("FEEDLINE_DIR").is_some() {
+        let found = format!("{shown} did not exist, and was made just now");
+        return vec![Check::note(NAME, found, "look at FEEDLINE_DIR: servers and jobs must have the same")];
     }
     vec![described(&folder, room)]
 }

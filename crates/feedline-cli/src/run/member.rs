@@ -1,6 +1,7 @@
 //! One process of a run: a job, or the feed. It leads a process group, which its own children are in.
 
 use std::fs::File;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -14,10 +15,18 @@ pub(super) struct Member {
     /// "0", "1", ..., or "feed".
     pub label: String,
     pub is_feed: bool,
+    /// Where it writes to, if that is a file.
+    pub log: Option<PathBuf>,
     child: Child,
     pump: Option<Pump>,
     began: Instant,
     pub end: Option<End>,
+}
+
+/// A file for all that it writes.
+pub(super) struct Log {
+    pub path: PathBuf,
+    pub file: File,
 }
 
 /// How it ended.
@@ -71,21 +80,22 @@ impl Member {
         label: String,
         number: usize,
         is_feed: bool,
-        log: Option<File>,
+        log: Option<Log>,
     ) -> std::io::Result<Self> {
         // Nobody types into several jobs at once, and in a group of its own a job would be stopped for reading a terminal.
         command.stdin(Stdio::null()).process_group(0);
         die_with_parent(&mut command, Signal::TERM);
-        let has_log = log.is_some();
-        if let Some(log) = log {
-            command.stdout(log.try_clone()?).stderr(log);
+        let log = if let Some(Log { path, file }) = log {
+            command.stdout(file.try_clone()?).stderr(file);
+            Some(path)
         } else {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        }
+            None
+        };
         let began = Instant::now();
         let child = command.spawn()?;
-        let mut member = Self { label, is_feed, child, pump: None, began, end: None };
-        if !has_log {
+        let mut member = Self { label, is_feed, log, child, pump: None, began, end: None };
+        if member.log.is_none() {
             let pump = Pump::start(&mut member.child, &member.label, number);
             member.pump = Some(pump.inspect_err(|_| member.reap())?);
         }

@@ -26,7 +26,7 @@ use feedline_core::visitor::Visitor;
 use rustix::io::Errno;
 use rustix::process::Signal;
 
-use self::member::{Member, Status};
+use self::member::{Log, Member, Status};
 use self::signals::Signals;
 pub(crate) use self::signals::heed_children;
 use self::template::{Values, fill, needs_name};
@@ -149,6 +149,7 @@ impl Crew {
         let program = words.next().cloned().unwrap_or_default();
         let mut command = Command::new(&program);
         command.args(words).args(["serve", loader, "--name", name]);
+        command.args(options.args.iter().map(|value| format!("--arg={value}")));
         if !options.keep_going {
             // Else one that fails early would keep the others waiting.
             command.args(["--wait-for", &options.jobs.to_string()]);
@@ -276,7 +277,9 @@ impl Crew {
         for member in &mut self.members {
             match member.look(was_told).map(|end| end.status) {
                 Some(Status::Code(0)) if !member.is_feed => done = Some(member.name()),
-                Some(status) if status != Status::Code(0) => failed = failed.or_else(|| Some((member.name(), status))),
+                Some(status) if status != Status::Code(0) => {
+                    failed = failed.or_else(|| Some((member.name(), status, member.log.clone())));
+                }
                 _ => {}
             }
         }
@@ -293,13 +296,14 @@ impl Crew {
                  jobs begin without each other"
             ));
         }
-        if let Some((name, status)) = failed
+        if let Some((name, status, log)) = failed
             && self.ending.is_none()
             && others
             && !self.keep_going
         {
             self.tell(Signal::TERM, true);
-            self.voice.say(format!("{name} failed ({}): ending the others", describe(status)));
+            let log = log.map_or_else(String::new, |log| format!("\n  see {}", log.display()));
+            self.voice.say(format!("{name} failed ({}): ending the others{log}", describe(status)));
         }
     }
 
@@ -308,9 +312,14 @@ impl Crew {
         let mut rows = vec![["JOB", "EXIT", "TIME", ""].map(str::to_owned).to_vec()];
         for member in &self.members {
             let Some(end) = member.end else { continue };
-            let note = if end.was_told && end.status != Status::Code(0) { "ended by us" } else { "" };
+            let note = match &member.log {
+                _ if end.status == Status::Code(0) => String::new(),
+                _ if end.was_told => "ended by us".into(),
+                Some(log) => format!("see {}", log.display()),
+                None => String::new(),
+            };
             let time = duration_text(end.after.as_secs_f64());
-            rows.push(vec![member.label.clone(), end.status.text(), time, note.into()]);
+            rows.push(vec![member.label.clone(), end.status.text(), time, note]);
         }
         self.voice.say(table(&rows).trim_end().to_owned());
     }
@@ -340,7 +349,7 @@ fn describe(status: Status) -> String {
 }
 
 /// Where a member's output goes, if it goes to a file.
-fn log_file(options: &Run, name: &str) -> anyhow::Result<Option<File>> {
+fn log_file(options: &Run, name: &str) -> anyhow::Result<Option<Log>> {
     let Some(path) = options.output.as_ref().map(|folder| folder.join(name)) else { return Ok(None) };
     // Appending, so that both streams, and children, write one after the other.
     let opened = File::create(&path).and_then(|_| OpenOptions::new().append(true).open(&path));
@@ -348,7 +357,7 @@ fn log_file(options: &Run, name: &str) -> anyhow::Result<Option<File>> {
         let way_out = if is_too_many(&error) { FEWER } else { "name another folder with --output" };
         Failed(format!("cannot write to {}: {error}\n  {way_out}", path.display()))
     })?;
-    Ok(Some(file))
+    Ok(Some(Log { path, file }))
 }
 
 fn is_too_many(error: &std::io::Error) -> bool {

@@ -93,7 +93,9 @@ fn columns(view: &View, rows: &[(&ConsumerStats, &Job)], width: usize) -> Vec<Co
         column("BATCH", Keep::Batch, true, &|consumer, _| {
             // A rank's own, as it was asked for.
             let ranks = consumer.rank.map_or(1, |(_, world)| u64::from(world));
-            plain(consumer.batch_size.map_or_else(|| "own".into(), |size| (size / ranks).to_string()))
+            // It says so when it asks for its first batch.
+            let own = if consumer.joined { "own" } else { "" };
+            plain(consumer.batch_size.map_or_else(|| own.into(), |size| (size / ranks).to_string()))
         }),
         column("BATCHES/S", Keep::Always, true, &|_, job| plain(rate(job.batches_per_sec))),
         column("WAITING", Keep::Always, false, &|consumer, job| waiting(&view.stats, consumer, job, is_wide)),
@@ -123,6 +125,7 @@ fn waiting(stats: &ServerStats, consumer: &ConsumerStats, job: &Job, is_wide: bo
     let word = match job.process.state {
         'T' | 't' => Some(("stopped", BAD)),
         _ if !consumer.joined => Some(("not asked yet", DIM)),
+        _ if !stats.gate_open => Some(("for the others", DIM)),
         _ if waits_for_epoch(stats, consumer) => Some(("for its epoch", DIM)),
         _ if consumer.resting => Some(("between epochs", DIM)),
         _ => None,

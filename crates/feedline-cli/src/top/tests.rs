@@ -72,6 +72,7 @@ fn images() -> View {
             history_bytes: 256_000_000,
             history_samples: 1700,
             history_used_samples: 850,
+            gate_open: true,
             consumers,
             ..ServerStats::default()
         },

@@ -365,8 +365,8 @@ proptest! {
         (case.stats.all_written, case.stats.history_in_file, case.stats.gate_open) = (written, file, gate);
         (case.stats.loader_call_secs, case.stats.ring_fill, case.rates.bytes_per_sec) = (shares[3], shares[4], shares[5]);
         (case.server.cpu_cores, case.rates.window_secs) = (shares[4], shares[5]);
-        let allowed_cores = shares[3].max(0.0).min(f64::from(cores));
-        let free_cores = shares[2].max(0.0).min(allowed_cores);
+        let allowed_cores = shares[3].abs().max(0.0).min(f64::from(cores));
+        let free_cores = shares[2].abs().max(0.0).min(allowed_cores);
         case.machine = Machine { cores, busy_share: shares[5], allowed_cores, free_cores, throttled_share: shares[0] };
         for (index, consumer) in case.stats.consumers.iter_mut().enumerate() {
             (consumer.lag_secs, consumer.lag_samples, consumer.job) = (shares[index % 6], batches, index as u64 / 2);

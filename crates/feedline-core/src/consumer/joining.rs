@@ -12,6 +12,9 @@ use crate::error::Error;
 use crate::source::Mark;
 use crate::wire::{Join, JoinAt, Rank, Reply, Request};
 
+/// Who waits longer than this for others is told why.
+const GATE: Duration = Duration::from_secs(10);
+
 impl Consumer {
     /// Whoever iterated has stopped. Who had all batches has finished the epoch, whether or not it asked for one more.
     pub fn stop(&mut self) {
@@ -101,7 +104,7 @@ impl Consumer {
                 Some(news) => self.hear(news)?,
                 None => self.be_patient()?,
             }
-            if !told && began.elapsed() > Duration::from_secs(30) {
+            if !told && began.elapsed() > GATE {
                 told = true;
                 tracing::warn!(
                     "feed {:?} waits for more consumers (wait_for) before it hands out its first sample",

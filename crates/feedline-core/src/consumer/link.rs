@@ -18,6 +18,8 @@ use crate::{names, proc};
 
 const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 const RETRY: Duration = Duration::from_millis(25);
+/// A server that was started together with us may take so long; then it may be a name that was mistyped.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// How long before the end of the wait to ask what the loader does.
 const LAST_QUESTION: Duration = Duration::from_secs(2);
 
@@ -87,6 +89,8 @@ impl Link {
         let Config { name, allow, when_missing, .. } = config;
         let path = names::socket_path(name)?;
         let began = Instant::now();
+        // Whoever starts a server itself knows what it waits for.
+        let mut has_told = when_missing.is_some();
         loop {
             let mut closed_by = None;
             if let Some((channel, server)) = connect_to(&path, allow)? {
@@ -106,6 +110,14 @@ impl Link {
                 return Err(Error::NotFound { name: name.clone(), waited_secs, running: names::running_text() });
             }
             check()?;
+            if !has_told && closed_by.is_none() && began.elapsed() >= PATIENCE {
+                has_told = true;
+                let secs = timeout.as_secs_f64();
+                tracing::warn!(
+                    "waiting up to {secs} s for a feed named {name:?}\n  running now: {}",
+                    names::running_text()
+                );
+            }
             if let Some(WhenMissing(act)) = when_missing {
                 act()?;
             }

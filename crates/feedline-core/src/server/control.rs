@@ -266,7 +266,7 @@ impl Control {
                         link.channel.send(&Reply::Refused { why, batch_size: false }, vec![])?;
                         continue;
                     }
-                    let message = format!("pid {} told its server to stop", link.peer.pid);
+                    let message = format!("pid {} told its server to stop (feedline stop)", link.peer.pid);
                     self.shared.break_off(Failure { kind: FailureKind::Stopped, message });
                 }
                 Request::Ping | Request::Diagnose if !link.is_consumer() => {
