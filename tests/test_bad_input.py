@@ -36,6 +36,16 @@ def test_an_unknown_name() -> None:
     refused(error, '"imagenet"', "0.2", "serve(")
 
 
+def test_an_unknown_name_is_told_before_the_time_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        feedline.Server(Numbered(10, 5), "cifar"),
+        pytest.raises(feedline.FeedNotFoundError),
+    ):
+        feedline.attach("cifra", timeout_secs=6)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith('waiting up to 6 s for a feed named "cifra"\n  running now: cifar (pid')
+
+
 def test_an_unknown_name_beside_feeds_that_run() -> None:
     with feedline.Server(Numbered(10, 5), "cifar"):
         with pytest.raises(feedline.FeedNotFoundError) as error:

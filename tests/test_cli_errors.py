@@ -212,7 +212,8 @@ def test_a_server_that_is_silent(start: Start, project: Path) -> None:
 
 def test_a_name_that_is_taken(start: Start, project: Path) -> None:
     start(roles.serve, name="images", loader="served:numbered").expect("ready")
-    check("serve-name-taken", [*_SERVE, "served.py:numbered"], project, door=WHEEL)
+    # Before the loader is made.
+    check("serve-name-taken", [*_SERVE, "served.py:raises"], project, door=WHEEL)
 
 
 def test_a_folder_that_others_may_write_to(project: Path) -> None:
@@ -329,6 +330,7 @@ DOOR = """import sys, feedline.__main__, feedline._cli.bench.command, feedline.d
 sys.exit(feedline.__main__.main())"""
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", MEASURED)
 def test_what_cannot_be_measured(name: str, project: Path) -> None:
     (project / "unmeasured.py").write_text(UNMEASURED)

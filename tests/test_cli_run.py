@@ -74,6 +74,12 @@ def test_output_goes_to_files(tmp_path: Path) -> None:
         assert (logs / f"job-{i}.log").read_text() == f"out {i}\nerr {i}\n"
 
 
+def test_a_failure_names_its_log(tmp_path: Path) -> None:
+    result = run(*jobs(2, "exit {i}", "--output", str(tmp_path), "--keep-going"), door=binary())
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1].endswith(f"see {tmp_path}/job-1.log")
+
+
 def test_when_one_fails_the_others_are_ended(begin: Begin) -> None:
     script = f"if [ {{i}} = 0 ]; then {MARKED}; fi; {OBEDIENT}"
     running = begin(*jobs(3, script), door=binary())
@@ -230,12 +236,12 @@ def test_a_feed_is_served_beside_them(begin: Begin) -> None:
     )
     running = begin(
         *("run", "-n", "2", "--name", "train", "--serve", f"{TESTS}/served.py:numbered"),
-        *("--", sys.executable, "-c", code, "{name}"),
+        *("--arg", "samples=60", "--", sys.executable, "-c", code, "{name}"),
         door=binary(),
         FEEDLINE_PYTHON=sys.executable,
     )
     assert running.exit_code() == 0, running.said
-    assert sorted(running.out) == ["[0] 40\n", "[1] 40\n"]
+    assert sorted(running.out) == ["[0] 60\n", "[1] 60\n"]
     assert '[feed] serving "train"' in running.said
     assert '[feed] feed "train" ended' in running.said
 

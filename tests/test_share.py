@@ -224,6 +224,28 @@ def test_other_options_than_the_servers_are_pointed_out(caplog: pytest.LogCaptur
     assert ["history=0.5" in message for message in caplog.messages] == [True]
 
 
+def test_a_loader_that_refers_to_other_values_is_pointed_out(tmp_path: Path) -> None:
+    """A feed of the training set under the same name would pass for the validation set."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import feedline, sys, numpy as np\n"
+        "split = sys.argv[1]\n"
+        "make = lambda: [np.full(4, len(split))]\n"
+        "feed = feedline.share(make, 'train', linger_secs=3)\n"
+        "print(next(iter(feed))[0])\n"
+    )
+    said = []
+    for split in ("train", "train", "val"):
+        command = [sys.executable, str(script), split]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.stdout == "5\n", done.stderr
+        said.append(done.stderr)
+    assert said[:2] == ["", ""]
+    assert "with the loader of split='train'\n" in said[2]
+    assert "does not count: split='val'\n" in said[2]
+    assert "feedline stop train" in said[2]
+
+
 def test_a_loader_that_was_changed_meanwhile_is_pointed_out(tmp_path: Path) -> None:
     """The server lingers, and an edited script would get the old loader without a word."""
     script = tmp_path / "train.py"
