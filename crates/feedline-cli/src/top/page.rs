@@ -58,8 +58,8 @@ fn feed(view: &View, width: usize, lines: &mut Vec<Line<'static>>) {
     let taken: usize = spans.iter().map(Span::width).sum();
     spans.push(Span::styled(cut(&format!("  {}", short(&view.server.command)), width.saturating_sub(taken)), DIM));
     lines.push(Line::from(spans));
-    lines.extend([source(view, width), time(view, width), epoch(view, width), ring(view, width)]);
-    lines.extend(history(view, width));
+    lines.extend([source(view, width), time(view, width), epoch(view, width)]);
+    lines.extend(held(view, width));
     lines.push(memory(view, width));
     let style = paint::of(view.verdict.kind);
     for (index, text) in wrapped(&view.verdict.text, width - INDENT).into_iter().enumerate() {
@@ -148,32 +148,27 @@ fn epoch(view: &View, width: usize) -> Line<'static> {
     labelled("epoch", with_bar(share, GOOD, text, width), width)
 }
 
-fn ring(view: &View, width: usize) -> Line<'static> {
+/// What samples are held, of how many: in the ring, and behind it; of a replayed epoch, which is all in one, together.
+fn held(view: &View, width: usize) -> Vec<Line<'static>> {
     let stats = &view.stats;
-    let text = format!(
-        "  {} of {} samples, {}{}",
-        count(stats.ring_used_samples as f64),
-        count(stats.ring_samples as f64),
-        bytes(stats.ring_bytes as f64),
-        place(view, width)
-    );
-    labelled("ring", with_bar(stats.ring_fill, GOOD, text, width), width)
-}
-
-fn history(view: &View, width: usize) -> Option<Line<'static>> {
-    let stats = &view.stats;
-    if stats.history_samples == 0 {
-        return None;
+    let line = |label: &'static str, (share, style): (f64, Style), used: u64, all: u64, len_bytes: u64| {
+        let samples = format!("  {} of {} samples", count(used as f64), count(all as f64));
+        let text = format!("{samples}, {}{}", bytes(len_bytes as f64), place(view, width));
+        labelled(label, with_bar(share, style, text, width), width)
+    };
+    let share = |used: u64, all: u64| used as f64 / all.max(1) as f64;
+    if stats.replay {
+        let (used, all) =
+            (stats.samples, stats.samples_per_epoch.unwrap_or(stats.ring_samples + stats.history_samples));
+        return vec![line("kept", (share(used, all), GOOD), used, all, stats.ring_bytes + stats.history_bytes)];
     }
-    let text = format!(
-        "  {} of {} samples, {}{}",
-        count(stats.history_used_samples as f64),
-        count(stats.history_samples as f64),
-        bytes(stats.history_bytes as f64),
-        place(view, width)
-    );
-    let share = stats.history_used_samples as f64 / stats.history_samples as f64;
-    Some(labelled("history", with_bar(share, LABEL, text, width), width))
+    let (used, all) = (stats.ring_used_samples, stats.ring_samples);
+    let mut lines = vec![line("ring", (stats.ring_fill, GOOD), used, all, stats.ring_bytes)];
+    let (used, all) = (stats.history_used_samples, stats.history_samples);
+    if all > 0 {
+        lines.push(line("history", (share(used, all), LABEL), used, all, stats.history_bytes));
+    }
+    lines
 }
 
 fn place(view: &View, width: usize) -> &'static str {

@@ -153,6 +153,15 @@ fn epochs_are_counted_from_0() {
 }
 
 #[test]
+fn an_epoch_that_is_kept_whole_is_not_an_empty_ring() {
+    let mut view = images();
+    (view.stats.replay, view.stats.samples, view.stats.samples_per_epoch) = (true, 100, Some(100));
+    let text = paint::plain(&page::lines(&[found("a", Ok(Box::new(view)))], 100));
+    assert!(text.contains("100 %  100 of 100 samples, 768 MB in memory"), "{text}");
+    assert!(!text.contains("\n  ring ") && !text.contains("\n  history "), "{text}");
+}
+
+#[test]
 fn a_narrow_page_tells_what_matters_most() {
     is_as_kept("80-columns.txt", &seen(80));
     is_as_kept("60-columns.txt", &seen(60));
