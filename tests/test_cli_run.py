@@ -224,7 +224,7 @@ def test_and_killed_and_an_interrupt_is_heard(unread: Unread, folder: Path) -> N
 @pytest.mark.parametrize("door", [binary, lambda: WHEEL], ids=["binary", "wheel"])
 def test_jobs_end_where_children_are_ignored(door: object) -> None:
     assert callable(door)
-    result = run(*jobs(2, "exit {i}"), door=ignoring("SIGCHLD", door()))
+    result = run(*jobs(2, "exit {i}", "--keep-going"), door=ignoring("SIGCHLD", door()))
     assert result.returncode == 1
     assert [row.split()[:2] for row in result.stderr.splitlines()[-2:]] == [["0", "0"], ["1", "1"]]
 
