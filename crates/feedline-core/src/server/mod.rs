@@ -341,6 +341,10 @@ impl Server {
 
     /// Why the feed has given up on a source that is perhaps still in its call, if it has. The name is free then.
     pub fn gave_up(&self) -> Option<Failure> {
+        // A forked child may have inherited the lock as somebody held it.
+        if !self.shared.origin.is_here() {
+            return None;
+        }
         let failure = match &self.shared.lock().phase {
             Phase::Broken(failure) if failure.kind == FailureKind::Stuck => failure.clone(),
             _ => return None,
@@ -382,10 +386,11 @@ impl Server {
             return;
         }
         self.shared.control_bell.ring();
-        // The last line of a file tells how it ended, and who was there. Whoever comes second waits for it too.
+        // The last line of a file tells how it ended, and who was there. Whoever comes second waits for all of it too: a process
+        // that ended meanwhile would leave its socket behind.
         self.outlets.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        let control = self.control.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(control) = control {
+        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(control) = control.take() {
             let _ = control.join();
         }
     }
