@@ -21,7 +21,7 @@ from processes import eventually, joined
 from reading import expected, keys_of, read
 
 
-class Interrupted(Exception):
+class Interrupted(KeyboardInterrupt):
     """What the signal handler raises, as Ctrl-C does in a notebook."""
 
 

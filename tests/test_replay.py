@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -140,17 +141,19 @@ def test_no_loader_runs_any_more() -> None:
 
 
 def test_a_loader_that_fails_fails_here_too() -> None:
+    is_attached = threading.Event()
+
     def broken() -> Any:
         yield from Numbered(100, 10)
+        is_attached.wait()
         raise OSError("disk on fire")
 
     server = feedline.Server(broken(), "val", replay=True)
     server.start()
-    with (
-        feedline.attach("val") as feed,
-        pytest.raises(feedline.LoaderError, match="disk on fire"),
-    ):
-        list(feed)
+    with feedline.attach("val") as feed:
+        is_attached.set()
+        with pytest.raises(feedline.LoaderError, match="disk on fire"):
+            list(feed)
     with pytest.raises(feedline.LoaderError, match="disk on fire"):
         server.wait()
 
