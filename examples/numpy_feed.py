@@ -25,7 +25,8 @@ def read(batch_size: int) -> None:
     with feedline.attach("walks", batch_size=batch_size) as feed:
         seen = np.concatenate([batch["number"].copy() for batch in feed])
     assert (seen == np.arange(1000)).all()
-    print(f"batch size {batch_size}: {len(seen)} samples, each exactly once, in order")
+    # In one piece: both may print at the same moment.
+    print(f"batch size {batch_size}: {len(seen)} samples, each exactly once, in order\n", end="")
 
 
 if __name__ == "__main__":
