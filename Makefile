@@ -184,7 +184,7 @@ test-rust-examples: setup
 		( $(in_scratch) timeout 60 cargo run --quiet -p "$$crate" --example "$$name" ); \
 	done
 
-# The plain binary is built as the Rust tests build it. `make test-python JOBS=3` takes a third of the time, on a machine that is quiet
+# The plain binary is built as the Rust tests build it. `make test-python JOBS=3` takes half the time, on a machine that is quiet
 # otherwise: tests wait more than they compute, but those that measure run alone.
 test-python: setup faults
 	@cargo build --quiet -p feedline-cli
