@@ -326,11 +326,12 @@ def _source(make_loader: Callable[[], Any]) -> str:
     try:
         path = os.path.realpath(inspect.getsourcefile(function) or "")
         changed = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(os.stat(path).st_mtime))
+        # A name that has no value yet is a ValueError too.
+        refers = inspect.getclosurevars(function) if inspect.isfunction(function) else None
     except (OSError, TypeError, ValueError):
         return ""
-    if not inspect.isfunction(function):
+    if refers is None:
         return f"{path} of {changed}"
-    refers = inspect.getclosurevars(function)
     known = {**refers.globals, **refers.nonlocals}
     plain = {
         key: value
