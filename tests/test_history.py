@@ -15,7 +15,7 @@ import pytest
 import feedline
 from loaders import EPOCH, Numbered, Sized, torch_loader
 from processes import eventually, joined
-from reading import expected, keys_of, read
+from reading import expected, read
 
 SAMPLES = 3000
 
@@ -98,10 +98,12 @@ def test_one_that_joins_now_begins_at_the_newest_sample() -> None:
     ):
         first = iter(early)
         take(first, 1500, 30)
-        newest = pool.submit(lambda: next(iter(late)))
+        reading = pool.submit(read, late)
         eventually(lambda: joined(server.stats()) == 2)
         assert read(first).keys[-1] == SAMPLES - 1
-        assert 1500 <= keys_of(newest.result())[0] <= 1680
+        newest = reading.result().keys
+        assert 1500 <= newest[0] <= 1680
+        assert newest == list(range(newest[0], SAMPLES))
 
 
 def test_history_is_kept_once_an_epoch_has_told_how_long_it_is() -> None:
