@@ -29,8 +29,11 @@ Start = Callable[..., Child]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Undo what a shell does to a job in the background: its children would ignore Ctrl-C."""
+    """Undo what a shell or nohup does to a job: its children would ignore what tests send."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        # This process goes on ignoring it; programs that it starts do not.
+        signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -184,6 +184,36 @@ def test_a_child_of_the_server_knows_who_serves(start: Start) -> None:
     assert report["pids"] == [report["pid"]]
 
 
+def fork_beside_threads_that_ask() -> None:
+    with feedline.Server(Numbered(100, 10), "train") as server:
+        over = threading.Event()
+
+        def ask() -> None:
+            while not over.is_set():
+                server.stats()
+
+        threads = [threading.Thread(target=ask) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+
+        def ask_in_the_child() -> bool:
+            with pytest.raises(feedline.FeedlineError, match="parent process"):
+                server.stats()
+            return True
+
+        outcomes = [outcome(in_a_fork(ask_in_the_child)) for _ in range(30)]
+        over.set()
+        for thread in threads:
+            thread.join()
+        say("done", outcomes=outcomes)
+
+
+def test_a_child_of_the_server_is_told_to_ask_its_parent(start: Start) -> None:
+    """The lock behind the numbers may be held by a thread that the child doesn't have."""
+    report = start(fork_beside_threads_that_ask).expect("done")
+    assert report["outcomes"] == ["exit 0"] * 30
+
+
 def outlive_the_server() -> None:
     with feedline.Server(Numbered(100, 10), "train"):
         server = os.pidfd_open(os.getpid())

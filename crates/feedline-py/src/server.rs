@@ -6,7 +6,7 @@ use std::time::Duration;
 use feedline_core::batch::Batch;
 use feedline_core::server::{History, Lag, Options, Policy, RingSize, Server};
 use feedline_core::source::{Length, Mark, Source};
-use feedline_core::{Allow, Failure, FailureKind, names};
+use feedline_core::{Allow, Error, Failure, FailureKind, names};
 use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyIterator;
@@ -197,6 +197,12 @@ impl ServerCore {
 
     /// By way of JSON: the keys are the names of `ServerStats`, as wherever it is shown.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        if !self.server.is_here() {
+            let error = Error::Invalid(
+                "this server runs in the parent process; ask there, or see `feedline top --json`".into(),
+            );
+            return Err(to_python(py, &error));
+        }
         let stats = py.detach(|| serde_json::to_string(&self.server.stats()));
         let text = stats.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
         py.import("json")?.call_method1("loads", (text,))

@@ -100,7 +100,7 @@ impl Consumer {
         let (name, limit) = (self.config.name.clone(), self.config.reconnect);
         let began = Instant::now();
         tracing::warn!("{}\n  waiting up to {} s for another", first_line(why), limit.as_secs_f64());
-        let (link, welcome) = Link::open(&self.config, limit, check).map_err(|error| match error {
+        let (link, welcome) = Link::open(&self.config, limit, true, check).map_err(|error| match error {
             Error::NotFound { .. } => {
                 let rest = why.lines().skip(1).map(|line| format!("\n{line}")).collect::<String>();
                 let secs = limit.as_secs_f64();

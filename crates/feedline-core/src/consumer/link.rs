@@ -84,13 +84,16 @@ pub(crate) fn connect_to(path: &std::path::Path, allow: &Allow) -> Result<Option
 }
 
 impl Link {
-    /// Finds a server and waits until it has its first batch.
-    pub fn open(config: &Config, timeout: Duration, check: Check<'_>) -> Result<(Self, Welcome), Error> {
+    /// Finds a server and waits until it has its first batch; says what it waits for, unless it `has_told`.
+    pub fn open(
+        config: &Config,
+        timeout: Duration,
+        mut has_told: bool,
+        check: Check<'_>,
+    ) -> Result<(Self, Welcome), Error> {
         let Config { name, allow, when_missing, .. } = config;
         let path = names::socket_path(name)?;
         let began = Instant::now();
-        // Whoever starts a server itself knows what it waits for.
-        let mut has_told = when_missing.is_some();
         loop {
             let mut closed_by = None;
             if let Some((channel, server)) = connect_to(&path, allow)? {

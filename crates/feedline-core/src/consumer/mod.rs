@@ -119,7 +119,8 @@ impl Consumer {
     /// Finds a feed and learns its schema. Takes no cursor yet: nobody waits for us.
     pub fn attach(config: Config, check: Check<'_>) -> Result<Self, Error> {
         config.check()?;
-        let (link, welcome) = Link::open(&config, config.timeout, check)?;
+        // Whoever starts a server itself knows what it waits for.
+        let (link, welcome) = Link::open(&config, config.timeout, config.when_missing.is_some(), check)?;
         fault::point("consumer:attached");
         let head = Arc::new(welcome.head);
         let table = LeaseTable::new(Arc::clone(&head), welcome.page, welcome.bell, 0, 0);

@@ -370,6 +370,12 @@ impl Server {
         self.close();
     }
 
+    /// Whether this is the process that serves. A forked child of it has the server's memory, and perhaps locks that nobody gives
+    /// back there: it may only drop it.
+    pub fn is_here(&self) -> bool {
+        self.shared.origin.is_here()
+    }
+
     /// How things stand.
     pub fn stats(&self) -> ServerStats {
         stats(&self.shared)

@@ -144,8 +144,6 @@ export class Card {
     const view = this.feed.view;
     const cores = (processes) => processes.reduce((sum, { cpu_cores }) => sum + cpu_cores, 0);
     const memory = (processes) => processes.reduce((sum, { private_bytes }) => sum + private_bytes, 0);
-    const history = view.history_samples ? view.history_used_samples / view.history_samples : 0;
-    const place = view.history_in_file ? ' on disk' : '';
     const facts = [
       [
         'Source',
@@ -158,18 +156,7 @@ export class Card {
         `${percent(view.copying_share)} copying, ${percent(view.waiting_share)} waiting`,
         [view.loading_share, view.copying_share, view.waiting_share],
       ],
-      [
-        'Ring',
-        `${percent(view.ring_fill)} full`,
-        `of ${bytes(view.ring_bytes)}, ${count(view.ring_samples)} samples`,
-        [view.ring_fill],
-      ],
-      [
-        'History',
-        view.history_samples ? `${percent(history)} full` : 'none',
-        view.history_samples ? `of ${bytes(view.history_bytes)}${place}, ${count(view.history_samples)} samples` : '',
-        [history],
-      ],
+      ...held(view),
       ['Server', `${view.server.cpu_cores.toFixed(2)} cores`, `${bytes(view.server.private_bytes)} in RAM`],
       [
         'Workers',
@@ -213,6 +200,32 @@ function metaText(view) {
   const policy = view.replay ? 'replay' : `lag=${view.lag}`;
   const up = view.uptime_secs < 10 ? `${Math.floor(view.uptime_secs)} s` : duration(Math.floor(view.uptime_secs));
   return [`pid ${view.pid}`, `up ${up}`, policy, shortCommand(view.server.command)].join(' · ');
+}
+
+/** The samples that are held: in the ring, and behind it; a replayed epoch is all in one. */
+function held(view) {
+  const place = view.history_in_file ? ' on disk' : '';
+  if (view.replay) {
+    const all = view.samples_per_epoch ?? view.ring_samples + view.history_samples;
+    const size = `${bytes(view.ring_bytes + view.history_bytes)}${place}`;
+    return [['Kept', percent(view.samples / all), `${count(all)} samples, ${size}`, [view.samples / all]]];
+  }
+  const ring = [
+    'Ring',
+    `${percent(view.ring_fill)} full`,
+    `of ${bytes(view.ring_bytes)}, ${count(view.ring_samples)} samples`,
+    [view.ring_fill],
+  ];
+  const history = view.history_samples ? view.history_used_samples / view.history_samples : 0;
+  return [
+    ring,
+    [
+      'History',
+      view.history_samples ? `${percent(history)} full` : 'none',
+      view.history_samples ? `of ${bytes(view.history_bytes)}${place}, ${count(view.history_samples)} samples` : '',
+      [history],
+    ],
+  ];
 }
 
 function makeFact([name, , , shares]) {

@@ -62,7 +62,7 @@ export class Jobs {
     set(command.firstChild, 'title', consumer.command);
     set(now.firstChild, 'data-tone', tone);
     write(now.firstChild, word);
-    write(size, consumer.batch_size === null ? 'as loaded' : count(consumer.batch_size / (consumer.rank?.[1] ?? 1)));
+    write(size, consumer.batch_size === null ? 'own' : count(consumer.batch_size / (consumer.rank?.[1] ?? 1)));
     write(batches, amount(consumer.batches_per_sec));
     write(samples, amount(consumer.samples_per_sec));
     const [share, bar] = waits.firstChild.children;
