@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -202,3 +203,22 @@ def test_threads_of_a_consumer_do_not_outlive_its_feed() -> None:
         del feed
     gc.collect()
     eventually(lambda: threads() <= before)
+
+
+def test_of_two_who_stop_a_server_none_comes_back_before_its_name_is_free() -> None:
+    for _ in range(50):
+        server = feedline.Server(Numbered(100, 10), "train").start()
+        socket = feedline.feeds()[0].path
+        together = threading.Barrier(2)
+
+        def stop(
+            server: feedline.Server = server,
+            socket: str = socket,
+            together: threading.Barrier = together,
+        ) -> bool:
+            together.wait()
+            server.stop()
+            return os.path.exists(socket)
+
+        with ThreadPoolExecutor(2) as pool:
+            assert not any(pool.map(lambda _, stop=stop: stop(), range(2)))

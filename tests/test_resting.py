@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import feedline
+from child import say
+from conftest import Start
 from loaders import EPOCH, Numbered
-from reading import expected, read
+from reading import expected, keys_of, read
 
 SAMPLES = 600
 
@@ -36,6 +40,33 @@ def test_others_go_on_within_seconds_and_it_joins_again_when_it_asks() -> None:
         joined = again.result().keys[0] // EPOCH
         assert again.result() == expected(joined, SAMPLES, 7)
         assert joined >= 2
+
+
+def starve_beside_a_busy_thread() -> None:
+    """Whenever it wakes up to look around, native code has the GIL for a while."""
+    feed = feedline.attach("train", batch_size=7)
+    assert read(feed) == expected(0, SAMPLES, 7)
+
+    def hog() -> None:
+        while True:
+            ctypes.PyDLL(None).usleep(250_000)
+
+    batches = iter(feed)
+    # As many as the ring has room for while the other stays where it is.
+    first = read(batches, limit=8)
+    threading.Thread(target=hog, daemon=True).start()
+    say("took", keys=first.keys + keys_of(next(batches)))
+
+
+def test_who_starves_with_pauses_starves_all_the_same(start: Start) -> None:
+    with (
+        feedline.Server(Numbered(SAMPLES, 10), "train", wait_for=2, ring=60),
+        feedline.attach("train", batch_size=7) as resting,
+    ):
+        starving = start(starve_beside_a_busy_thread)
+        assert read(resting) == expected(0, SAMPLES, 7)
+        # Half the time that one is given that stands still in the middle of an epoch.
+        assert starving.expect("took")["keys"] == expected(1, SAMPLES, 7).keys[:63]
 
 
 def test_nobody_is_cut_off_while_nobody_starves() -> None:
