@@ -39,7 +39,7 @@ in_scratch = scratch=$$(mktemp -d /tmp/feedline.XXXXXX); trap 'rm -rf "$$scratch
 
 .PHONY: help setup demo docs test check bench chaos race faults fuzz fuzz-corpus clean
 .PHONY: lint-rust lint-python types licences test-rust test-loom test-fuzz test-rust-examples test-python
-.PHONY: frameworks test-frameworks
+.PHONY: frameworks plugins test-frameworks
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -133,6 +133,10 @@ cargo_plugin = cargo $(1) --version >/dev/null 2>&1 || { \
 	echo "installing cargo-$(1) $(2) into $(VENV) (once; this takes a minute or more)"; \
 	cargo install --quiet --locked --debug --root $(VENV) cargo-$(1)@$(2); }
 
+plugins:
+	@$(call cargo_plugin,deny,$(CARGO_DENY_VERSION))
+	@$(call cargo_plugin,nextest,$(CARGO_NEXTEST_VERSION))
+
 # --- check ------------------------------------------------------------------------------------------------------------
 
 lint-rust: setup
@@ -150,14 +154,12 @@ types: setup
 
 # Not `advisories`: its database is fetched from elsewhere, and a check that needs more than the package registry
 # would fail for reasons that aren't ours.
-licences: setup
-	@$(call cargo_plugin,deny,$(CARGO_DENY_VERSION))
+licences: setup plugins
 	cargo deny --log-level warn check bans licenses sources
 
 # --- test -------------------------------------------------------------------------------------------------------------
 
-test-rust: setup
-	@$(call cargo_plugin,nextest,$(CARGO_NEXTEST_VERSION))
+test-rust: setup plugins
 	@$(in_scratch) cargo nextest run --workspace
 	cargo test --workspace --doc --quiet
 
@@ -168,8 +170,9 @@ test-loom: setup
 # A profile of its own: fast, and with the checks of a debug build.
 fuzz_driver = cargo test --quiet -p feedline-core --features fuzzing --profile fuzz --test fuzz
 
+# Shares its dependencies with the Rust tests.
 test-fuzz: setup
-	FUZZ_SECS=5 $(fuzz_driver)
+	FUZZ_SECS=5 cargo test --quiet --workspace --features feedline-core/fuzzing --test fuzz
 
 # Replaces the valid messages; what once failed has a name of its own and stays.
 fuzz-corpus: setup
