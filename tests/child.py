@@ -6,6 +6,7 @@ Started as `python child.py module:function '{"keyword": ...}'`; `processes.py` 
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import importlib
 import json
 import os
@@ -50,6 +51,8 @@ def describe(error: BaseException) -> dict[str, Any]:
 def main() -> None:
     # The watchdog ends pytest with os._exit: no child may outlive it.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # One that doesn't end is aborted, and tells where it is.
+    faulthandler.enable()
     module, function = sys.argv[1].split(":")
     keywords = json.loads(sys.argv[2])
     try:

@@ -134,15 +134,19 @@ class Child:
         return at
 
     def finish(self) -> str | None:
-        """End the child: the closed pipe asks it to. A complaint if it had to be killed."""
+        """End the child: the closed pipe asks it to. If it has to be killed, tells where it was."""
         if self._popen.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._popen.stdin.close()
         try:
-            self._popen.wait(10)
+            self._popen.wait(PATIENCE_SECS)
             return None
         except subprocess.TimeoutExpired:
-            self.kill()
+            self._popen.send_signal(signal.SIGABRT)
+            try:
+                self._popen.wait(PATIENCE_SECS)
+            except subprocess.TimeoutExpired:
+                self.kill()
             return f"{self.role} had to be killed\n{self.stderr}"
         finally:
             self._stderr.close()
