@@ -34,6 +34,13 @@ def failing(batches: int = 2) -> Iterator[Any]:
     raise ValueError("sample 16 is broken")
 
 
+def failing_when_told(batches: int = 2) -> Iterator[Any]:
+    yield from generated(batches)
+    while not os.path.exists(os.path.join(os.environ["FEEDLINE_DIR"], "on")):
+        time.sleep(0.02)
+    raise ValueError("sample 16 is broken")
+
+
 def raises() -> Any:
     raise FileNotFoundError("no such split: tset")
 

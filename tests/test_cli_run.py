@@ -246,6 +246,73 @@ def test_a_feed_is_served_beside_them(begin: Begin) -> None:
     assert '[feed] feed "train" ended' in running.said
 
 
+# Reads on when it is told to end, as one does that finishes what it is at.
+READS_ON = """
+import itertools, feedline
+feed = feedline.attach("train", batch_size=10)
+batches = itertools.chain.from_iterable(itertools.repeat(feed))
+try:
+    for batch in batches:
+        print("reading")
+except KeyboardInterrupt:
+    print("\\nread on", len([next(batches) for _ in range(9)]))
+"""
+
+
+def test_the_feed_outlives_the_jobs_that_are_told_to_end(begin: Begin) -> None:
+    running = begin(
+        *("run", "-n", "2", "--name", "train", "--serve", f"{TESTS}/served.py:numbered"),
+        *("--", sys.executable, "-c", READS_ON),
+    )
+    eventually(lambda: all(f"[{job}] reading" in running.printed for job in (0, 1)))
+    running.signal(signal.SIGINT)
+    assert running.exit_code() == 130
+    assert all(f"[{job}] read on 9\n" in running.out for job in (0, 1)), running.said
+    assert "Error" not in running.said
+
+
+# Reads what there is.
+READS_ALL = """
+import os, sys, feedline
+feed = feedline.attach("train", format="numpy")
+try:
+    for batch in feed:
+        print(batch.sum())
+        open(os.environ["FEEDLINE_DIR"] + "/on", "w")
+except feedline.LoaderError as error:
+    print("broken" in str(error))
+    sys.exit(4)
+"""
+
+
+def test_jobs_hear_themselves_that_their_feed_has_failed(begin: Begin, folder: Path) -> None:
+    running = begin(
+        *("run", "-n", "3", "--name", "train", "--serve", f"{TESTS}/served.py:failing_when_told"),
+        *("--arg", "batches=5", "--", sys.executable, "-c", READS_ALL),
+    )
+    assert running.exit_code() == 4
+    for job in range(3):
+        own = [line for line in running.out if line.startswith(f"[{job}]")]
+        assert own == [f"[{job}] 28\n"] * 5 + [f"[{job}] True\n"]
+    assert "ended by us" not in running.said
+    (folder / "on").unlink()
+
+
+def test_jobs_that_do_not_heed_it_are_told_to_end(begin: Begin, folder: Path) -> None:
+    code = (
+        "import feedline, os, time; next(iter(feedline.attach('train', format='numpy')));"
+        "open(os.environ['FEEDLINE_DIR'] + '/on', 'w'); time.sleep(3600)"
+    )
+    running = begin(
+        *("run", "-n", "2", "--name", "train", "--serve", f"{TESTS}/served.py:failing_when_told"),
+        *("--grace-secs", "0.3", "--", sys.executable, "-c", code),
+    )
+    assert running.exit_code() == 1
+    assert "the feed failed (exit code 1): its jobs hear of it, and have 0.3 s\n" in running.said
+    assert running.said.count("ended by us") == 2
+    (folder / "on").unlink()
+
+
 def test_a_job_that_ends_without_a_batch_keeps_nobody_waiting(begin: Begin) -> None:
     code = (
         "import feedline, os; os.environ['FEEDLINE_JOB'] == '1' or "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import threading
 import time
@@ -17,7 +18,7 @@ import roles
 from child import say
 from conftest import Start
 from loaders import Numbered
-from processes import joined
+from processes import eventually, joined
 from reading import read
 
 pytestmark = pytest.mark.alone
@@ -104,6 +105,31 @@ def test_ctrl_c_while_the_loader_is_stuck(start: Start) -> None:
     assert child.expect_error(KeyboardInterrupt)["at"] - at < AT_ONCE_SECS
     assert child.exit_code() == 1
     assert child.stderr == ""
+
+
+def hear_both_at_once() -> None:
+    """Another thread takes the signal, so that it is the server's end that ends the wait."""
+    server = feedline.Server(loaders.Stuck(10, 10), "train").start()
+    batches = iter(feedline.attach("train", batch_size=10))
+    next(batches)
+
+    def end() -> None:
+        eventually(lambda: server.stats()["consumers"][0]["waiting"])
+        os.kill(os.getpid(), signal.SIGINT)
+        server.stop()
+
+    threading.Thread(target=end).start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    raised = None
+    try:
+        next(batches)
+    except (KeyboardInterrupt, feedline.ServerLostError) as error:
+        raised = type(error).__name__
+    say("raised", what=raised)
+
+
+def test_ctrl_c_goes_before_the_loss_of_a_server_that_heard_it_too(start: Start) -> None:
+    assert start(hear_both_at_once).expect("raised")["what"] == "KeyboardInterrupt"
 
 
 def test_ctrl_c_while_waiting_for_a_feed(start: Start) -> None:

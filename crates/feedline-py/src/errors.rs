@@ -47,6 +47,13 @@ pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
     raise(py, name, error.to_string())
 }
 
+/// What to raise for an error that a wait ended with: the exception of a signal that came meanwhile, if one did. A terminal's
+/// Ctrl-C reaches a server and its consumers at once, and those asked to end, not that a feed was lost.
+pub fn after_wait(py: Python<'_>, error: &Error) -> PyErr {
+    let signalled = if matches!(error, Error::Interrupted) { None } else { py.check_signals().err() };
+    signalled.unwrap_or_else(|| to_python(py, error))
+}
+
 /// The exception for a feed that failed.
 pub fn failed(py: Python<'_>, failure: &Failure) -> PyErr {
     let name = match failure.kind {

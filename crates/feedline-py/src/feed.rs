@@ -21,7 +21,7 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::errors::{act, check_signals, invalid, to_python};
+use crate::errors::{act, after_wait, check_signals, invalid, to_python};
 use crate::rebuild::{Format, Rebuilder};
 
 /// A feed that this process has attached to.
@@ -200,7 +200,7 @@ impl FeedCore {
             ..Config::new(name)
         };
         let attached = py.detach(|| Consumer::attach(config.clone(), &mut check_signals));
-        let consumer = attached.map_err(|error| to_python(py, &error))?;
+        let consumer = attached.map_err(|error| after_wait(py, &error))?;
         let yields_torch = match consumer.schema() {
             Schema::Cut { fields, .. } => fields.iter().any(|field| field.kind == ArrayKind::Torch),
             Schema::Whole { .. } => false,
@@ -432,7 +432,7 @@ impl Batches {
             let rebuilder = inner.rebuilder.take();
             Ok(taken?.map(|batch| (batch, rebuilder)))
         });
-        let Some((batch, rebuilder)) = taken.map_err(|error| to_python(py, &error))? else { return Ok(None) };
+        let Some((batch, rebuilder)) = taken.map_err(|error| after_wait(py, &error))? else { return Ok(None) };
         let mut rebuilder = rebuilder.unwrap_or_else(|| Rebuilder::new(feed.format, feed.allow_pickle));
         let rebuilt = rebuilder.batch(py, &batch);
         fault::point("consumer:handed_out");

@@ -2,9 +2,13 @@
 //!
 //! ```text
 //! start the feed, if asked to ──serves──▶ start all jobs ──all end──▶ end the feed ──▶ the worst exit code
-//!                                            │ one fails, Ctrl-C, SIGTERM
-//!                                            └──▶ tell all ──after a grace time──▶ kill
+//!                                            │ one fails, Ctrl-C, SIGTERM     ▲
+//!                                            ├──▶ tell all ──after a grace time──▶ kill
+//!                                            │ the feed fails                 │
+//!                                            └──▶ they hear of it themselves ──after a grace time──▶ tell all
 //! ```
+//!
+//! The feed is told last: who is told to end may still read, and one whose feed has failed reads to the end of what there is.
 //!
 //! The main thread waits for signals only, SIGCHLD among them. What is written goes out on other threads: `pump` carries the
 //! jobs' output, `voice` what the run itself says.
@@ -54,8 +58,9 @@ pub(crate) fn run(options: &Run, host: &Host) -> anyhow::Result<u8> {
         grace: Duration::from_secs_f64(options.grace_secs),
         keep_going: options.keep_going,
         ending: None,
+        feed_lost: None,
         interrupts: 0,
-        gate: options.name.clone().filter(|_| options.serve.is_some() && !options.keep_going),
+        feed: options.name.clone().filter(|_| options.serve.is_some() && !options.keep_going),
         is_barred: false,
         is_called_off: false,
     };
@@ -95,19 +100,22 @@ struct Crew {
     grace: Duration,
     keep_going: bool,
     ending: Option<Ending>,
+    /// The feed has failed: when those are told to end who have not by then.
+    feed_lost: Option<Instant>,
     interrupts: u32,
-    /// The feed that waits for all jobs, until it has them.
-    gate: Option<String>,
+    /// The feed that is served for them, if they are to begin and end together.
+    feed: Option<String>,
     /// It waits for a job that has ended.
     is_barred: bool,
     /// Somebody wants us to end.
     is_called_off: bool,
 }
 
-/// The members were told to end.
+/// The jobs were told to end, and after them the feed.
 #[derive(Clone, Copy)]
 struct Ending {
     kill_at: Option<Instant>,
+    has_told_feed: bool,
     /// When to say whom we wait for.
     say_at: Option<Instant>,
     /// On our own account: how they end then says nothing of them.
@@ -167,7 +175,7 @@ impl Crew {
                 self.voice.say(format!(
                     "the feed ended ({how}) before a job was started\n  try it alone: feedline serve {loader} --name {name}"
                 ));
-                self.ending.get_or_insert(Ending { kill_at: None, say_at: None, is_ours: false });
+                self.ending.get_or_insert(Ending { kill_at: None, has_told_feed: true, say_at: None, is_ours: false });
             }
         }
         Ok(())
@@ -177,8 +185,9 @@ impl Crew {
     fn wait(&mut self) {
         while self.members.iter().any(|member| member.end.is_none()) {
             self.step(LOOK);
-            let jobs_are_done = self.members.iter().all(|member| member.is_feed || member.end.is_some());
-            if jobs_are_done && self.ending.is_none() {
+            // One that has failed ends by itself.
+            let is_due = self.feed_lost.is_none_or(|at| at <= Instant::now());
+            if is_due && !self.has_jobs() && !self.ending.is_some_and(|ending| ending.has_told_feed) {
                 self.tell(Signal::TERM, true);
             }
         }
@@ -209,11 +218,15 @@ impl Crew {
 
     /// Waits for something to happen, for some time, and acts on it.
     fn step(&mut self, longest: Duration) {
-        let until_kill = self.ending.and_then(|ending| ending.kill_at).map(|at| at.duration_since(Instant::now()));
-        for signal in self.signals.wait(until_kill.map_or(longest, |left| left.min(longest))) {
+        let next = self.ending.map_or(self.feed_lost, |ending| ending.kill_at);
+        let left = next.map(|at| at.duration_since(Instant::now()));
+        for signal in self.signals.wait(left.map_or(longest, |left| left.min(longest))) {
             self.act(signal);
         }
         self.look();
+        if self.ending.is_none() && self.feed_lost.is_some_and(|at| at <= Instant::now()) {
+            self.tell(Signal::TERM, true);
+        }
         self.press();
     }
 
@@ -222,12 +235,12 @@ impl Crew {
         let Some(Ending { kill_at: Some(kill_at), say_at, .. }) = self.ending else { return };
         let now = Instant::now();
         let is_late = kill_at <= now;
-        if self.alive().next().is_none() || !(is_late || say_at.is_some_and(|at| at <= now)) {
+        if self.told().next().is_none() || !(is_late || say_at.is_some_and(|at| at <= now)) {
             return;
         }
-        let names = self.alive().map(Member::name).collect::<Vec<_>>().join(", ");
+        let names = self.told().map(Member::name).collect::<Vec<_>>().join(", ");
         if is_late {
-            self.alive().for_each(|member| member.signal(Signal::KILL));
+            self.told().for_each(|member| member.signal(Signal::KILL));
             self.voice.say(format!("{names} did not end in {} s: killed", self.grace.as_secs_f64()));
         } else {
             let left = kill_at.duration_since(now).as_secs_f64().ceil();
@@ -260,14 +273,27 @@ impl Crew {
         self.members.iter().filter(|member| member.end.is_none())
     }
 
-    /// Tells all to end; those that have not after the grace time are killed.
+    fn has_jobs(&self) -> bool {
+        self.alive().any(|member| !member.is_feed)
+    }
+
+    /// Those whose turn it is to end: the jobs, then the feed.
+    fn told(&self) -> impl Iterator<Item = &Member> {
+        let has_jobs = self.has_jobs();
+        self.alive().filter(move |member| member.is_feed != has_jobs)
+    }
+
+    /// Tells them to end; those that have not after the grace time are killed.
     fn tell(&mut self, signal: Signal, is_ours: bool) {
-        self.alive().for_each(|member| member.signal(signal));
+        self.told().for_each(|member| member.signal(signal));
         // One that is stopped would not hear it.
-        self.alive().for_each(|member| member.signal(Signal::CONT));
+        self.told().for_each(|member| member.signal(Signal::CONT));
         let now = Instant::now();
-        let ending = Ending { kill_at: Some(now + self.grace), say_at: None, is_ours };
-        self.ending.get_or_insert(ending).say_at = Some(now + PROMPT);
+        let has_told_feed = !self.has_jobs();
+        let is_ours = self.ending.map_or(is_ours, |ending| ending.is_ours);
+        let is_first = self.ending.is_none_or(|ending| ending.has_told_feed != has_told_feed);
+        let kill_at = if is_first { Some(now + self.grace) } else { self.ending.and_then(|ending| ending.kill_at) };
+        self.ending = Some(Ending { kill_at, has_told_feed, say_at: Some(now + PROMPT), is_ours });
     }
 
     /// Looks who has ended, and ends the others if one has failed.
@@ -278,16 +304,16 @@ impl Crew {
             match member.look(was_told).map(|end| end.status) {
                 Some(Status::Code(0)) if !member.is_feed => done = Some(member.name()),
                 Some(status) if status != Status::Code(0) => {
-                    failed = failed.or_else(|| Some((member.name(), status, member.log.clone())));
+                    failed = failed.or_else(|| Some((member.name(), status, member.log.clone(), member.is_feed)));
                 }
                 _ => {}
             }
         }
-        let others = self.alive().any(|member| !member.is_feed);
+        let others = self.has_jobs();
         if let Some(name) = done
             && self.ending.is_none()
             && others
-            && self.gate.as_deref().is_some_and(is_shut)
+            && self.feed.as_deref().is_some_and(is_shut)
         {
             self.is_barred = true;
             self.tell(Signal::TERM, true);
@@ -296,14 +322,23 @@ impl Crew {
                  jobs begin without each other"
             ));
         }
-        if let Some((name, status, log)) = failed
+        if let Some((name, status, log, is_feed)) = failed
             && self.ending.is_none()
             && others
             && !self.keep_going
         {
-            self.tell(Signal::TERM, true);
             let log = log.map_or_else(String::new, |log| format!("\n  see {}", log.display()));
-            self.voice.say(format!("{name} failed ({}): ending the others{log}", describe(status)));
+            let say = |what: String| format!("{name} failed ({}): {what}{log}", describe(status));
+            // A job may hear that the feed has failed, and fail of it, before the feed's process ends.
+            if is_feed || self.feed_lost.is_some() || self.feed.as_deref().is_some_and(is_broken) {
+                self.feed_lost.get_or_insert(Instant::now() + self.grace);
+                if is_feed {
+                    self.voice.say(say(format!("its jobs hear of it, and have {} s", self.grace.as_secs_f64())));
+                }
+            } else {
+                self.tell(Signal::TERM, true);
+                self.voice.say(say("ending the others".into()));
+            }
         }
     }
 
@@ -339,6 +374,13 @@ impl Crew {
 fn is_shut(name: &str) -> bool {
     let stats = Visitor::connect(name).and_then(|mut visitor| visitor.stats(LOOK));
     stats.is_ok_and(|stats| !stats.gate_open)
+}
+
+/// Whether a feed has failed, or is gone.
+fn is_broken(name: &str) -> bool {
+    let stats = Visitor::connect(name).and_then(|mut visitor| visitor.stats(LOOK));
+    stats.is_ok_and(|stats| stats.state == "failed")
+        || names::socket_path(name).is_ok_and(|path| names::server_of(&path).is_none())
 }
 
 fn describe(status: Status) -> String {
