@@ -32,13 +32,15 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class Paced:
-    """Batches of 8 small samples without end, one in `secs`; not by computing."""
+    """Batches of 8 small samples without end, one in `secs`; not by computing. Some are ready."""
 
-    def __init__(self, secs: float = 0.0) -> None:
+    def __init__(self, secs: float = 0.0, ready: int = 0) -> None:
         self.secs = secs
+        self.ready = ready
 
     def __iter__(self) -> Iterator[Bytes]:
         batch = np.zeros((8, 64), np.uint8)
+        yield from itertools.repeat(batch, self.ready)
         while True:
             time.sleep(self.secs)
             yield batch
@@ -212,6 +214,24 @@ def test_slow_trainers_have_nothing_to_gain(start: Start) -> None:
     assert view["waiting_share"] > 0.5
 
 
+def test_a_loader_that_falls_behind_is_told_while_what_is_loaded_lasts(start: Start) -> None:
+    serve(start, "Paced", 0.05, 6000, ring=80_000)
+    start(train, secs=0.01, batch_size=8).expect("training")
+    judged("train", "loader-bound", "nobody waits yet", "is loaded ahead lasts", "storage or")
+
+
+def test_one_that_is_stopped_is_named_and_not_blamed(start: Start) -> None:
+    serve(start, "Paced", ring=512, history="1MB", lag="history", wait_for=2)
+    stopped, slow = (start(train, secs=0.1, batch_size=8) for _ in range(2))
+    for child in (stopped, slow):
+        child.expect("training")
+    stopped.signal(signal.SIGSTOP)
+    try:
+        judged("train", "trainers-bound", f"; pid {stopped.pid} is stopped (state T): kill -CONT")
+    finally:
+        stopped.signal(signal.SIGCONT)
+
+
 def test_what_keeps_up_is_balanced(start: Start) -> None:
     server = serve(start, "Paced", 0.02, ring=80_000)
     trainer = start(train, secs=0.02, batch_size=8, ask_first=True)
@@ -219,4 +239,4 @@ def test_what_keeps_up_is_balanced(start: Start) -> None:
     # With this much in hand neither waits for the other, whoever is a little faster.
     eventually(lambda: server.ask("stats")["stats"]["batches"] > 100)
     trainer.tell("go")
-    judged("train", "balanced", "no job waits more than")
+    judged("train", "balanced", "no job waits")

@@ -62,16 +62,16 @@ pub enum Command {
   feedline demo --json")]
 pub struct Demo {
     /// Training jobs at once
-    #[arg(long, default_value_t = 4, value_parser = count::<{ u32::MAX }>)]
+    #[arg(long, default_value_t = 4, value_parser = count::<{ u32::MAX }>, allow_negative_numbers = true)]
     pub jobs: u32,
     /// Measured time of each half
-    #[arg(long, default_value_t = 15.0, value_parser = positive)]
+    #[arg(long, default_value_t = 15.0, value_parser = positive, allow_negative_numbers = true)]
     pub seconds: f64,
     /// JPEGs to make
-    #[arg(long, default_value_t = 1024, value_parser = count::<{ u32::MAX }>)]
+    #[arg(long, default_value_t = 1024, value_parser = count::<{ u32::MAX }>, allow_negative_numbers = true)]
     pub images: u32,
     /// CPU cores to run it all on
-    #[arg(long, default_value_t = 2, value_parser = count::<{ u32::MAX }>)]
+    #[arg(long, default_value_t = 2, value_parser = count::<{ u32::MAX }>, allow_negative_numbers = true)]
     pub cores: u32,
     /// As JSON
     #[arg(long)]
@@ -106,13 +106,13 @@ pub struct Serve {
     #[arg(long)]
     pub name: String,
     /// How many epochs; without end if not given
-    #[arg(long, value_name = "N", value_parser = large_count)]
+    #[arg(long, value_name = "N", value_parser = large_count, allow_negative_numbers = true)]
     pub epochs: Option<u64>,
     /// The epoch's length in samples, where the loader can't tell it
-    #[arg(long, value_name = "N", value_parser = large_count)]
+    #[arg(long, value_name = "N", value_parser = large_count, allow_negative_numbers = true)]
     pub samples: Option<u64>,
     /// Hand out the first sample when so many consumers have asked
-    #[arg(long, value_name = "N", value_parser = count::<{ u32::MAX }>)]
+    #[arg(long, value_name = "N", value_parser = count::<{ u32::MAX }>, allow_negative_numbers = true)]
     pub wait_for: Option<u32>,
     /// The ring's size: "512MB", or a number of samples
     #[arg(long, value_name = "SIZE")]
@@ -133,16 +133,16 @@ pub struct Serve {
     #[arg(long, value_name = "FILE")]
     pub state_file: Option<PathBuf>,
     /// How long a job that stands still may hold up the others
-    #[arg(long, value_name = "SECS", value_parser = not_negative)]
+    #[arg(long, value_name = "SECS", value_parser = not_negative, allow_negative_numbers = true)]
     pub stall_timeout_secs: Option<f64>,
     /// End this long after the last consumer left
-    #[arg(long, value_name = "SECS", value_parser = not_negative)]
+    #[arg(long, value_name = "SECS", value_parser = not_negative, allow_negative_numbers = true)]
     pub linger_secs: Option<f64>,
     /// Warn when the loader has not yielded for so long
-    #[arg(long, value_name = "SECS", value_parser = positive)]
+    #[arg(long, value_name = "SECS", value_parser = positive, allow_negative_numbers = true)]
     pub loader_warn_secs: Option<f64>,
     /// Give up when the loader has not yielded for so long
-    #[arg(long, value_name = "SECS", value_parser = positive)]
+    #[arg(long, value_name = "SECS", value_parser = positive, allow_negative_numbers = true)]
     pub loader_timeout_secs: Option<f64>,
     /// Let Python objects through, pickled
     #[arg(long)]
@@ -154,7 +154,7 @@ pub struct Serve {
     #[arg(long, value_name = "WHO")]
     pub allow: Vec<String>,
     /// Answer Prometheus on this port of 127.0.0.1
-    #[arg(long, value_name = "PORT", value_parser = port)]
+    #[arg(long, value_name = "PORT", value_parser = port, allow_negative_numbers = true)]
     pub metrics_port: Option<u16>,
     /// Append a line of JSON to this file every few seconds
     #[arg(long, value_name = "FILE")]
@@ -185,7 +185,7 @@ Other braces stay as they are; {{i}} becomes a literal {i}.
 When one job fails, the others are ended; the exit code is the worst one. Signals are handed on to all jobs, and what a job leaves running ends with it.")]
 pub struct Run {
     /// How many jobs
-    #[arg(short = 'n', long = "jobs", value_name = "N", value_parser = count::<4096>)]
+    #[arg(short = 'n', long = "jobs", value_name = "N", value_parser = count::<4096>, allow_negative_numbers = true)]
     pub jobs: u32,
     /// The feed's name, for {name} and FEEDLINE_NAME
     #[arg(long)]
@@ -204,7 +204,7 @@ pub struct Run {
     #[arg(long)]
     pub keep_going: bool,
     /// How long jobs have to end after a signal, before they are killed
-    #[arg(long, value_name = "SECS", default_value_t = 10.0, value_parser = not_negative)]
+    #[arg(long, value_name = "SECS", default_value_t = 10.0, value_parser = not_negative, allow_negative_numbers = true)]
     pub grace_secs: f64,
     /// The job's command line
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -238,7 +238,7 @@ pub struct Top {
     #[arg(long)]
     pub json: bool,
     /// Time between two looks
-    #[arg(long, value_name = "SECS", default_value_t = 1.0, value_parser = interval)]
+    #[arg(long, value_name = "SECS", default_value_t = 1.0, value_parser = interval, allow_negative_numbers = true)]
     pub interval_secs: f64,
 }
 
@@ -255,7 +255,7 @@ pub struct Stop {
     #[arg(long)]
     pub all: bool,
     /// How long to wait for each
-    #[arg(long, value_name = "SECS", default_value_t = 10.0, value_parser = positive)]
+    #[arg(long, value_name = "SECS", default_value_t = 10.0, value_parser = positive, allow_negative_numbers = true)]
     pub timeout_secs: f64,
 }
 
@@ -272,7 +272,7 @@ pub struct Doctor {
     #[arg(long)]
     pub json: bool,
     /// How long everything may take; what hangs is reported
-    #[arg(long, value_name = "SECS", default_value_t = 30.0, value_parser = positive)]
+    #[arg(long, value_name = "SECS", default_value_t = 30.0, value_parser = positive, allow_negative_numbers = true)]
     pub timeout_secs: f64,
     /// Be the second process of the round trip: read this feed
     #[arg(long, hide = true, value_name = "NAME")]
@@ -289,16 +289,16 @@ pub struct Bench {
     #[command(flatten)]
     pub maker: Maker,
     /// How many training jobs would share it
-    #[arg(long, default_value_t = 4, value_parser = count::<256>)]
+    #[arg(long, default_value_t = 4, value_parser = count::<256>, allow_negative_numbers = true)]
     pub jobs: u32,
     /// Each job's batch size; the loader's own if not given
-    #[arg(long, value_name = "N", value_parser = large_count)]
+    #[arg(long, value_name = "N", value_parser = large_count, allow_negative_numbers = true)]
     pub batch_size: Option<u64>,
     /// Measured time of each of the three parts
-    #[arg(long, default_value_t = 10.0, value_parser = positive)]
+    #[arg(long, default_value_t = 10.0, value_parser = positive, allow_negative_numbers = true)]
     pub seconds: f64,
     /// What this machine costs, to tell the saving in money
-    #[arg(long, value_name = "PRICE", value_parser = not_negative)]
+    #[arg(long, value_name = "PRICE", value_parser = not_negative, allow_negative_numbers = true)]
     pub price_per_hour: Option<f64>,
     /// As JSON
     #[arg(long)]
@@ -316,13 +316,13 @@ pub struct Dashboard {
     #[arg(long, default_value = "127.0.0.1")]
     pub host: String,
     /// The port; the next free one if it is taken, any free one if it is 0
-    #[arg(long, default_value_t = 8787, value_parser = port)]
+    #[arg(long, default_value_t = 8787, value_parser = port, allow_negative_numbers = true)]
     pub port: u16,
     /// Whoever has this may look; made up where one is needed and none is given
     #[arg(long, env = "FEEDLINE_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
     /// Time between two looks
-    #[arg(long, value_name = "SECS", default_value_t = 1.0, value_parser = interval)]
+    #[arg(long, value_name = "SECS", default_value_t = 1.0, value_parser = interval, allow_negative_numbers = true)]
     pub interval_secs: f64,
 }
 
@@ -337,13 +337,13 @@ pub struct Metrics {
     #[arg(long, conflicts_with_all = ["port", "file"])]
     pub once: bool,
     /// Answer on this port of 127.0.0.1, until Ctrl-C; 0 picks a free one
-    #[arg(long, value_name = "PORT", value_parser = port)]
+    #[arg(long, value_name = "PORT", value_parser = port, allow_negative_numbers = true)]
     pub port: Option<u16>,
     /// Append lines of JSON to this file, until Ctrl-C
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// Time between two lines
-    #[arg(long, value_name = "SECS", default_value_t = 5.0, value_parser = interval)]
+    #[arg(long, value_name = "SECS", default_value_t = 5.0, value_parser = interval, allow_negative_numbers = true)]
     pub interval_secs: f64,
 }
 

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! over, starting, nobody there ──▶ Quiet        nobody waits ── the source does ──▶ TrainersBound
-//! the loader doesn't come back ──▶ Stuck             │       └─ nor does it ──────▶ Balanced
+//! the loader doesn't come back ──▶ Stuck             │       ├─ nor does it ──────▶ Balanced
+//!                                                    │       └─ it falls behind ──▶ LoaderBound
 //!                                               somebody waits ── so does the source, for one who doesn't ──▶ HeldBack
 //!                                                    └── the source copies most of the time ──▶ DiskBound, CopyBound
 //!                                                    └── it loads ──▶ LoaderBound (`cause` says why)
@@ -28,6 +29,8 @@ const LEAST_SECS: f64 = 0.4;
 const WAITS: f64 = 0.1;
 /// A source that waits more than this has time to spare.
 const SPARE: f64 = 0.15;
+/// A job that takes so many times what the source yields will run out of it.
+const FASTER: f64 = 1.2;
 /// A consumer for whom this share of what it takes has to be read from a disk is held up by that.
 const FROM_DISK: f64 = 0.1;
 /// A first batch may take this long, and any other so many times what is usual, but no less than the last.
@@ -214,6 +217,12 @@ struct Pace<'a> {
     last: (&'a ConsumerStats, &'a Job),
 }
 
+impl Pace<'_> {
+    fn is_stopped(&self) -> bool {
+        matches!(self.last.1.process.state, 'T' | 't')
+    }
+}
+
 /// Everything runs: who is the slowest?
 fn pace(evidence: &Evidence<'_>) -> Verdict {
     let jobs = paces(evidence);
@@ -223,13 +232,15 @@ fn pace(evidence: &Evidence<'_>) -> Verdict {
     let starved: Vec<f64> = jobs.iter().map(|job| job.wait_share).filter(|share| *share >= WAITS).collect();
     let Rates { loading_share, copying_share, waiting_share, .. } = *evidence.rates;
     if starved.is_empty() {
-        let stopped = jobs.iter().find(|job| matches!(job.last.1.process.state, 'T' | 't'));
-        return match stopped.filter(|_| waiting_share >= SPARE && !evidence.stats.replay) {
-            Some(holder) => held_back(evidence, holder, "the loader waits for it"),
-            None => {
-                let hurt = losing(evidence).or_else(|| reads_from_disk(evidence));
-                hurt.unwrap_or_else(|| nobody_waits(&jobs, evidence.rates))
-            }
+        let stopped = jobs.iter().filter(|job| job.is_stopped()).max_by_key(|job| job.last.0.lag_samples);
+        if let Some(holder) = stopped.filter(|job| waiting_share >= SPARE && holds_up(evidence.stats, &jobs, job)) {
+            return held_back(evidence, holder, "the loader waits for it");
+        }
+        let hurt = losing(evidence).or_else(|| reads_from_disk(evidence));
+        let verdict = hurt.unwrap_or_else(|| nobody_waits(evidence, &jobs));
+        return match stopped {
+            Some(job) => beside(verdict, job),
+            None => verdict,
         };
     }
     let mean = starved.iter().sum::<f64>() / starved.len() as f64;
@@ -342,22 +353,70 @@ fn losing(evidence: &Evidence<'_>) -> Option<Verdict> {
     Some(Verdict { kind: Kind::HeldBack, text, pid: Some(pid) })
 }
 
-fn nobody_waits(jobs: &[Pace<'_>], rates: &Rates) -> Verdict {
+/// Whether the loader, if it waits, waits for this job, which is stopped: it does for the last of all, once that has all the
+/// room between itself and the newest sample.
+fn holds_up(stats: &ServerStats, jobs: &[Pace<'_>], job: &Pace<'_>) -> bool {
+    let is_last = jobs.iter().all(|other| other.last.0.lag_samples <= job.last.0.lag_samples);
+    match stats.lag.as_str() {
+        _ if stats.replay => false,
+        "skip" => jobs.iter().all(Pace::is_stopped),
+        "history" => is_last && is_full(stats.history_used_samples, stats.history_samples),
+        _ => is_last,
+    }
+}
+
+/// A verdict on the others, and that this job is stopped.
+fn beside(verdict: Verdict, stopped: &Pace<'_>) -> Verdict {
+    let Verdict { kind, text, pid: about } = verdict;
+    let (consumer, job) = stopped.last;
+    let (pid, state) = (consumer.pid, job.process.state);
+    let text = format!("{text}; pid {pid} is stopped (state {state}): kill -CONT {pid} lets it go on");
+    Verdict { kind, text, pid: about.or(Some(pid)) }
+}
+
+fn is_full(used: u64, all: u64) -> bool {
+    used as f64 >= 0.75 * all as f64
+}
+
+fn nobody_waits(evidence: &Evidence<'_>, jobs: &[Pace<'_>]) -> Verdict {
+    let rates = evidence.rates;
     let most = jobs.iter().map(|job| job.wait_share).fold(0.0, f64::max);
-    let most = percent(most);
+    let most = if most < 0.005 { String::new() } else { format!(" more than {} of the time", percent(most)) };
     if rates.waiting_share >= SPARE {
         let spare = percent(rates.waiting_share);
         let text = format!(
-            "trainers are the bottleneck: nothing to gain here (no job waits more than {most}, the loader has {spare} of its \
-             time to spare)"
+            "trainers are the bottleneck: nothing to gain here (no job waits{most}, the loader has {spare} of its time to spare)"
         );
         return verdict(Kind::TrainersBound, text);
     }
+    if let Some(text) = uses_up(evidence, jobs) {
+        return verdict(Kind::LoaderBound, format!("loader-bound: {text}; {}", cause::slow(evidence)));
+    }
     let busy = percent(rates.loading_share + rates.copying_share);
-    let text = format!(
-        "balanced: no job waits more than {most} of the time, and the loader is busy {busy}: it keeps up, with little to spare"
-    );
+    let text =
+        format!("balanced: no job waits{most}, and the loader is busy {busy}: it keeps up, with little to spare");
     verdict(Kind::Balanced, text)
+}
+
+/// That a job takes more than the loader yields, and for how long what was loaded ahead lasts.
+fn uses_up(evidence: &Evidence<'_>, jobs: &[Pace<'_>]) -> Option<String> {
+    let Evidence { stats, rates, .. } = *evidence;
+    let yields = rates.samples_per_sec;
+    let outrun = jobs.iter().filter_map(|job| {
+        let (consumer, seen) = job.last;
+        let takes = seen.samples_per_sec * consumer.rank.map_or(1.0, |(_, world)| f64::from(world));
+        // A batch more or less in the time that was looked at says nothing.
+        let batch = consumer.batch_size.unwrap_or(stats.samples / stats.batches.max(1));
+        let is_seen = (takes - yields) * rates.window_secs.min(seen.seen_secs) > 2.0 * batch as f64;
+        (is_seen && takes > FASTER * yields).then(|| (consumer.lag_samples as f64 / (takes - yields), takes))
+    });
+    let (left, takes) = outrun.min_by(|a, b| a.0.total_cmp(&b.0))?;
+    Some(format!(
+        "nobody waits yet, but a job takes {} samples/s and the loader yields {}: what is loaded ahead lasts {}",
+        count(takes.round()),
+        count(yields.round()),
+        secs(left)
+    ))
 }
 
 fn held_back(evidence: &Evidence<'_>, holder: &Pace<'_>, who: &str) -> Verdict {
@@ -366,7 +425,9 @@ fn held_back(evidence: &Evidence<'_>, holder: &Pace<'_>, who: &str) -> Verdict {
     let pid = consumer.pid;
     let rank = consumer.rank.map_or_else(String::new, |(rank, world)| format!(" (rank {rank} of {world})"));
     let full = if stats.lag == "history" {
-        format!("history full ({})", bytes(stats.history_bytes as f64))
+        let (used, all) = (stats.history_used_samples, stats.history_samples);
+        let share = if is_full(used, all) { String::new() } else { format!("{} ", percent(used as f64 / all as f64)) };
+        format!("history {share}full ({})", bytes(stats.history_bytes as f64))
     } else if stats.ring_fill >= 0.75 {
         "ring full".into()
     } else {

@@ -15,6 +15,7 @@ use feedline_core::names::{self, FeedInfo};
 use feedline_core::visitor::{Farewell, Visitor};
 use serde_json::{Value, json};
 
+use crate::doctor::trip;
 use crate::look::Look;
 pub use crate::machine::Machine;
 pub use crate::view::{Job, Process, Rates, View};
@@ -68,7 +69,10 @@ impl Watcher {
     /// Looks at all that run now.
     pub fn look(&mut self) -> Vec<Found> {
         let mut running = names::feeds();
-        running.retain(|feed| self.names.is_empty() || self.names.contains(&feed.name));
+        let is_wanted = |name: &String| {
+            if self.names.is_empty() { !name.starts_with(trip::PREFIX) } else { self.names.contains(name) }
+        };
+        running.retain(|feed| is_wanted(&feed.name));
         self.ended.clear();
         self.feeds.retain(|name, watched| {
             let is_there = running.iter().any(|feed| feed.name == *name && feed.pid == watched.visitor.server_pid());

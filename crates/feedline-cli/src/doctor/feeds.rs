@@ -7,6 +7,7 @@ use feedline_core::{Error, names};
 use serde_json::json;
 
 use super::report::Check;
+use crate::words::some;
 
 const ANSWER: Duration = Duration::from_millis(700);
 /// More than these would take too long if all were silent.
@@ -52,7 +53,9 @@ fn leftovers(running: usize) -> Option<Check> {
     let entries = std::fs::read_dir(names::folder()).ok()?;
     let sockets = entries.flatten().filter(|entry| entry.path().extension().is_some_and(|end| end == "sock")).count();
     let left = sockets.saturating_sub(running);
-    let found =
-        format!("{left} sockets of servers that were killed: harmless, whoever serves the name next removes them");
+    let found = format!(
+        "{} of servers that were killed: harmless, whoever serves the name next removes it",
+        some(left, "socket")
+    );
     (left > 0).then(|| Check::ok("leftovers", found).with(json!({"sockets": left})))
 }

@@ -18,7 +18,7 @@ mod kernel;
 mod limits;
 mod python;
 mod report;
-mod trip;
+pub(crate) mod trip;
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};

@@ -88,6 +88,9 @@ fn sum(sample: &[u8]) -> u64 {
     sum
 }
 
+/// What the names of these feeds begin with: who looks at all feeds leaves them out.
+pub(crate) const PREFIX: &str = "doctor-";
+
 /// A feed of one epoch, while this lives.
 pub(super) struct Feed {
     pub(super) name: String,
@@ -98,7 +101,7 @@ pub(super) struct Feed {
 
 impl Feed {
     pub(super) fn open(reader: &str) -> Result<Self, Error> {
-        let name = format!("doctor-{reader}-{}", std::process::id());
+        let name = format!("{PREFIX}{reader}-{}", std::process::id());
         let options = Options {
             epochs: Some(1),
             samples: Some(SAMPLES),

@@ -253,8 +253,39 @@ fn who_reads_from_a_disk_is_told() {
 fn a_job_that_is_stopped_is_no_bottleneck_of_training() {
     let stopped = |case: &mut Case| case.jobs[0].process.state = 'T';
     case(0.0, 0.0, 1.0, &[0.0]).with(stopped).is(Kind::HeldBack, &["pid 800", "it is stopped", "kill -CONT 800"]);
-    // Where the loader goes on all the same, nobody is held back.
-    case(0.9, 0.05, 0.05, &[0.0]).with(stopped).is(Kind::Balanced, &[]);
+    // Where the loader goes on all the same, or waits for another, nobody is held back by it.
+    let told = "pid 800 is stopped (state T): kill -CONT 800 lets it go on";
+    case(0.9, 0.05, 0.05, &[0.0]).with(stopped).is(Kind::Balanced, &[told]);
+    let two = || case(0.1, 0.0, 0.9, &[0.0, 0.0]).with(stopped);
+    two().with(|case| case.stats.consumers[0].lag_samples = 900).is(Kind::HeldBack, &["pid 800", "waits for it"]);
+    two().with(|case| case.stats.consumers[1].lag_samples = 900).is(Kind::TrainersBound, &[told]);
+    two().with(|case| case.stats.lag = "skip".into()).is(Kind::TrainersBound, &[told]);
+    let history = |used: u64| {
+        move |case: &mut Case| {
+            case.stats.lag = "history".into();
+            (case.stats.history_used_samples, case.stats.history_samples) = (used, 9000);
+        }
+    };
+    two().with(history(450)).is(Kind::TrainersBound, &[told]);
+    two().with(history(8900)).is(Kind::HeldBack, &["the loader waits for it", "history full"]);
+}
+
+#[test]
+fn a_loader_that_falls_behind_is_told_before_anybody_waits() {
+    let ahead = |takes: f64, lag_samples: u64| {
+        case(0.98, 0.01, 0.01, &[0.0]).workers(2, 0.98).with(move |case| {
+            (case.rates.samples_per_sec, case.jobs[0].samples_per_sec) = (400.0, takes);
+            case.stats.consumers[0].lag_samples = lag_samples;
+        })
+    };
+    let parts = ["a job takes 660 samples/s and the loader yields 400", "lasts 1m40s", "2 workers at 98 % CPU: add"];
+    ahead(660.0, 26_000).is(Kind::LoaderBound, &parts);
+    ahead(410.0, 26_000).is(Kind::Balanced, &[]);
+    // One batch of 2000 more or less, in five seconds.
+    ahead(660.0, 26_000).with(|case| case.stats.consumers[0].batch_size = Some(2000)).is(Kind::Balanced, &[]);
+    // Each of two ranks takes half of it.
+    let ranks = ahead(330.0, 26_000).with(|case| case.stats.consumers[0].rank = Some((0, 2)));
+    ranks.is(Kind::LoaderBound, &parts);
 }
 
 #[test]
@@ -289,7 +320,7 @@ fn what_cannot_be_judged_is_not() {
     hungry().with(|case| case.rates.window_secs = 0.0).is(quiet, &["looking ..."]);
     hungry().with(|case| case.jobs.iter_mut().for_each(|job| job.seen_secs = 0.1)).is(quiet, &["looking ..."]);
     let late = |id: usize| move |case: &mut Case| case.stats.consumers[id].epoch = 1;
-    case(0.3, 0.1, 0.6, &[0.0, 0.99]).with(late(1)).is(Kind::TrainersBound, &["no job waits more than 0 %"]);
+    case(0.3, 0.1, 0.6, &[0.0, 0.99]).with(late(1)).is(Kind::TrainersBound, &["no job waits, the loader"]);
     case(0.3, 0.1, 0.6, &[0.99]).with(late(0)).is(quiet, &["waits for epoch 1"]);
     let gate = hungry().with(|case| (case.stats.gate_open, case.stats.wait_for) = (false, 6));
     gate.is(quiet, &["waits for 2 of 6 jobs: wait_for=6"]);

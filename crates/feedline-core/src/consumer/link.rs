@@ -45,8 +45,12 @@ pub(super) struct Link {
     failure: Option<Failure>,
 }
 
-/// Connects, without a handshake. `None` if nobody is there.
-pub(crate) fn connect_to(path: &std::path::Path, allow: &Allow) -> Result<Option<(Channel, Peer)>, Error> {
+/// Connects, without a handshake. `None` if nobody is there. `way_in` says what to do about a server of another user.
+pub(crate) fn connect_to(
+    path: &std::path::Path,
+    allow: &Allow,
+    way_in: impl Fn(u32) -> String,
+) -> Result<Option<(Channel, Peer)>, Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket =
         socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(Error::io("making a socket"))?;
@@ -73,14 +77,18 @@ pub(crate) fn connect_to(path: &std::path::Path, allow: &Allow) -> Result<Option
     if !allow.permits(&server) {
         return Err(Error::Protocol(format!(
             "the server at {} (pid {}) belongs to user {}, and what it sends is taken only from yourself and root\n  \
-             if you trust that user, attach with allow=({},)",
+             {}",
             path.display(),
             server.pid,
             server.uid,
-            server.uid,
+            way_in(server.uid),
         )));
     }
     Ok(Some((Channel::for_consumer(socket), server)))
+}
+
+fn trust(uid: u32) -> String {
+    format!("if you trust that user, attach with allow=({uid},)")
 }
 
 impl Link {
@@ -96,7 +104,7 @@ impl Link {
         let began = Instant::now();
         loop {
             let mut closed_by = None;
-            if let Some((channel, server)) = connect_to(&path, allow)? {
+            if let Some((channel, server)) = connect_to(&path, allow, trust)? {
                 let mut link = Self { channel, server, open: true, failure: None };
                 link.send(&Request::Hello { magic: MAGIC, version: VERSION, consumer: true })?;
                 link.send(&Request::Ping)?;

@@ -146,7 +146,7 @@ pub(super) fn stats(shared: &Shared) -> ServerStats {
     let next = state.log.epoch();
     let (epoch, epoch_samples) = state.log.locate(head).filter(|&(epoch, _)| epoch + 1 >= next).unwrap_or((next, 0));
     // With nobody there, what is in the ring waits for the first to come.
-    let floor = state.log.floor().unwrap_or(oldest).max(head.saturating_sub(size.window));
+    let floor = state.log.floor().unwrap_or_else(|| state.log.entrance()).max(head.saturating_sub(size.window));
     ServerStats {
         name: shared.name.clone(),
         pid: std::process::id(),

@@ -167,6 +167,12 @@ impl Log {
         self.cursors.values().map(|cursor| cursor.released.unwrap_or(self.head)).min()
     }
 
+    /// Where one begins that comes now and asks for whole epochs.
+    pub fn entrance(&self) -> u64 {
+        let first = if self.policy.replay { self.start_of(0) } else { self.epoch_start().sample };
+        first.unwrap_or(self.head)
+    }
+
     /// From where on somebody needs what there is: an epoch, and a sample of it. Who has taken an epoch's last sample and not
     /// seen its end is still in that epoch.
     pub fn needed(&self) -> Option<(u64, u64)> {

@@ -75,7 +75,11 @@ fn run(policy: Policy, size: Size, steps: Vec<Step>) -> Result<(), TestCaseError
             Step::Join(id, entry) => {
                 log.leave(id);
                 readers.remove(&id);
+                let entrance = log.entrance();
                 if let Ok(place) = log.join(id, entry) {
+                    if entry == Entry::EpochStart {
+                        prop_assert_eq!(entrance, place.sample.unwrap_or(log.head()));
+                    }
                     prop_assert!(place.sample.is_none_or(|sample| sample >= log.oldest() && sample <= log.head()));
                     readers.insert(id, place.sample);
                 }
