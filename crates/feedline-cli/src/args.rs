@@ -182,7 +182,8 @@ pub enum Lag {
 
 {i} becomes 0, 1, 2, ... and {name} the feed's name; an n in braces becomes the number of jobs. Jobs see the same as FEEDLINE_JOB, FEEDLINE_NAME and FEEDLINE_JOBS.
 Other braces stay as they are; {{i}} becomes a literal {i}.
-When one job fails, the others are ended; the exit code is the worst one. Signals are handed on to all jobs, and what a job leaves running ends with it.")]
+When one job fails, the others are ended; the exit code is the worst one. Signals are handed on to all jobs, and what a job leaves running ends with it.
+A feed that is served beside them ends after them. When its loader fails, each job reads what was loaded, gets the loader's error, and has --grace-secs to end.")]
 pub struct Run {
     /// How many jobs
     #[arg(short = 'n', long = "jobs", value_name = "N", value_parser = count::<4096>, allow_negative_numbers = true)]
