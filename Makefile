@@ -37,6 +37,9 @@ RUST_EXAMPLES := $(wildcard crates/*/examples/*.rs)
 in_scratch = scratch=$$(mktemp -d /tmp/feedline.XXXXXX); trap 'rm -rf "$$scratch"' EXIT; \
 	TMPDIR="$$scratch" FEEDLINE_DIR="$$scratch/feeds"
 
+# `make test JOBS=3`: so many Python tests side by side. They wait more than they compute.
+beside = $(if $(JOBS),-n $(JOBS) --dist worksteal)
+
 .PHONY: help setup demo docs test check bench chaos race faults fuzz fuzz-corpus clean
 .PHONY: lint-rust lint-python types licences test-rust test-loom test-fuzz test-rust-examples test-python
 .PHONY: frameworks plugins test-frameworks
@@ -53,7 +56,7 @@ test: setup check test-rust test-loom test-fuzz test-rust-examples test-python #
 	@echo "all tests passed"
 
 test-frameworks: setup $(FRAMEWORKS_STAMP) ## Lightning, Accelerate, Keras, JAX, Ray and others on a feed
-	@$(in_scratch) $(FRAMEWORKS)/bin/python -m pytest tests/frameworks $(ARGS)
+	@$(in_scratch) $(FRAMEWORKS)/bin/python -m pytest $(beside) tests/frameworks $(ARGS)
 
 frameworks: $(FRAMEWORKS_STAMP)
 
@@ -187,12 +190,11 @@ test-rust-examples: setup
 		( $(in_scratch) timeout 60 cargo run --quiet -p "$$crate" --example "$$name" ); \
 	done
 
-# The plain binary is built as the Rust tests build it. `make test-python JOBS=3` takes half the time, on a machine that is quiet
-# otherwise: tests wait more than they compute, but those that measure run alone.
+# The plain binary is built as the Rust tests build it. Tests that measure run alone.
 test-python: setup faults
 	@cargo build --quiet -p feedline-cli
 ifdef JOBS
-	@$(in_scratch) $(PY) -m pytest -n $(JOBS) --dist worksteal -m "not alone" $(ARGS)
+	@$(in_scratch) $(PY) -m pytest $(beside) -m "not alone" $(ARGS)
 	@$(in_scratch) $(PY) -m pytest -m alone $(ARGS)
 else
 	@$(in_scratch) $(PY) -m pytest $(ARGS)
