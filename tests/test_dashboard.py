@@ -175,6 +175,16 @@ def test_a_feed_ends_and_is_back(look: Look, start: Start, dashboard: Dashboard)
     assert dashboard.feeds()["train"]["how"] == "failed"
 
 
+def test_an_epoch_that_is_kept_is_no_empty_ring(look: Look, start: Start) -> None:
+    page = look()
+    start(roles.serve, loader_args=[400, 16], samples=400, replay=True).expect("ready")
+    start(train, batch_size=32).expect("attached")
+    expect(card(page).locator(".verdict")).to_contain_text("1 job reads, and nothing to load")
+    facts = card(page).locator(".facts")
+    expect(facts).to_contain_text("Kept100 %400 samples")
+    expect(facts).not_to_contain_text("Ring")
+
+
 def test_two_feeds_on_a_phone_in_the_dark(look: Look, start: Start) -> None:
     servers = [start(roles.serve, name=name, **LOADER) for name in ["images", "words"]]
     for server in servers:

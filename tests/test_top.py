@@ -324,3 +324,9 @@ def test_it_ends_with_its_terminal(screens: list[Screen], is_told: bool) -> None
     os.close(screen.master)
     assert screen.process.wait(PATIENCE_SECS) is not None
     screen.master, screen.slave = pty.openpty()
+
+
+def test_feeds_of_the_doctor_are_shown_to_who_names_them() -> None:
+    with feedline.Server(Numbered(100, 10), "doctor-rust-1"):
+        assert json.loads(feedline_run("top", "--once", "--json").stdout) == []
+        assert top("doctor-rust-1")["name"] == "doctor-rust-1"
