@@ -103,8 +103,8 @@ fn send_with_descriptors(socket: &UnixStream, bytes: &[u8]) {
     let _ = sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-/// What a consumer says in its life, to be said in any order and any number of times. Not that it wants the newest: when the
-/// only epoch is over that is the next one, and whoever comes then goes there too.
+/// What a consumer says in its life, to be said in any order and any number of times. Not that it wants the newest, nor what is
+/// behind the only epoch: whoever has no more to read there may well let it end.
 fn sentences() -> [Vec<u8>; 13] {
     let join = |number, batch_size, entry| frame(&Request::Join(Join::new(number, batch_size, entry)));
     let join_as = |rank, world, comes_back, entry| {
@@ -126,6 +126,14 @@ fn sentences() -> [Vec<u8>; 13] {
         frame(&Request::Ping),
         frame(&Request::Diagnose),
     ]
+}
+
+/// Where this wants to join, if that is what it says.
+fn entry(piece: &[u8]) -> Option<JoinAt> {
+    match postcard::from_bytes(piece.get(5..)?) {
+        Ok(Request::Join(join)) => Some(join.entry),
+        _ => None,
+    }
 }
 
 /// One peer's part of a conversation.
@@ -168,9 +176,14 @@ impl Part {
         let mut pieces: Vec<Vec<u8>> = self.greets.then(hello).into_iter().collect();
         pieces.extend(self.said.iter().map(|index| index.get(&sentences).clone()));
         for (index, mask) in self.flips.iter().filter(|_| !pieces.is_empty()).collect::<Vec<_>>() {
-            let piece = index.index(pieces.len());
-            let at = index.index(pieces[piece].len());
-            pieces[piece][at] ^= mask;
+            let count = pieces.len();
+            let piece = &mut pieces[index.index(count)];
+            let at = index.index(piece.len());
+            let before = entry(piece);
+            piece[at] ^= mask;
+            if entry(piece).is_some_and(|now| Some(now) != before) {
+                piece[at] ^= mask;
+            }
         }
         if let (Some(cut), Some(last)) = (self.cut, pieces.last_mut()) {
             last.truncate(cut.index(last.len()));
