@@ -1,226 +1,41 @@
-"""A loader or a server that hangs: everyone learns where, and goes on waiting or gives up."""
+"""A loader that hangs: everyone learns where, and goes on waiting or gives up."""
 
 from __future__ import annotations
 
-import ctypes
-import logging
-import os
 import re
-import signal
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import feedline
-from child import hear, say
+import hanging
 from conftest import Start
-from loaders import Batch, Numbered, NumberedDataset
-from processes import Child, Report, eventually, joined
+from hanging import (
+    AT,
+    BATCH,
+    SAMPLES,
+    Hanging,
+    after_asking,
+    await_hang,
+    consume,
+    expect,
+    expect_stalled,
+    expect_whole_epoch,
+    hanging_server,
+    logged,
+    pause,
+    release,
+    serve_in_this_thread,
+)
+from loaders import Numbered
+from processes import eventually
 from reading import expected, read
 
-SAMPLES, BATCH, AT = 60, 10, 30
+__all__ = ["release"]
+
 WARN_SECS = 0.3
-
-
-# --- roles ----------------------------------------------------------------------------------------
-
-
-def wait_in_python(release: Path) -> None:
-    while not release.exists():
-        time.sleep(0.02)
-
-
-def wait_for_a_lock(release: Path) -> None:
-    lock = threading.Lock()
-    lock.acquire()
-    while not release.exists():
-        lock.acquire(timeout=0.02)
-
-
-def wait_with_the_gil(release: Path) -> None:
-    """In native code that has never heard of the GIL; it can't be released before its time."""
-    ctypes.PyDLL(None).usleep(5_000_000)
-    release.with_name("came_back").touch()
-
-
-class Hanging(Numbered):
-    """Hangs before sample `AT` of its first epoch, or before the first, until a file is there."""
-
-    def __init__(self, how: str, release: str, at: int, pause_secs: float = 0.0) -> None:
-        # Pages of samples, so that a small ring is small.
-        super().__init__(SAMPLES, BATCH, width=4096)
-        self.hang = globals()[how]
-        self.release = Path(release)
-        self.at = at
-        self.pause_secs = pause_secs
-
-    def _epoch(self, epoch: int) -> Iterator[Batch]:
-        for batch in super()._epoch(epoch):
-            if batch[1][0] == self.at:
-                self.release.with_name("hangs").touch()
-                self.hang(self.release)
-            if batch[1][-1] == SAMPLES - 1:
-                time.sleep(self.pause_secs)
-            yield batch
-
-
-class HangingDataset(NumberedDataset):
-    """The same in a worker process, which leaves its pid."""
-
-    def __init__(self, release: str) -> None:
-        super().__init__(SAMPLES)
-        self.release = Path(release)
-
-    def __getitem__(self, index: int) -> Any:
-        if index == AT:
-            self.release.with_name("worker").write_text(str(os.getpid()))
-            wait_in_python(self.release)
-        return super().__getitem__(index)
-
-
-def hanging_workers(release: str) -> Any:
-    from torch.utils.data import DataLoader
-
-    dataset: Any = HangingDataset(release)
-    return DataLoader(dataset, batch_size=BATCH, num_workers=1)
-
-
-class Loud(logging.Handler):
-    """Reports what is logged."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        say("log", level=record.levelname, text=record.getMessage())
-
-
-def be_loud() -> None:
-    logger = logging.getLogger("feedline")
-    logger.addHandler(Loud())
-    logger.setLevel(logging.INFO)
-
-
-def serve(
-    release: str,
-    how: str = "wait_in_python",
-    at: int = AT,
-    pause_secs: float = 0.0,
-    **options: Any,
-) -> None:
-    be_loud()
-    loader = hanging_workers(release) if how == "worker" else Hanging(how, release, at, pause_secs)
-    server = feedline.Server(loader, "train", epochs=1, **options)
-    server.start()
-    say("ready")
-
-    def obey() -> None:
-        while hear() == "stats":
-            say("stats", stats=server.stats())
-        server.stop()
-
-    threading.Thread(target=obey, daemon=True).start()
-    server.wait()
-    say("done")
-
-
-def serve_in_this_thread(release: str, **options: Any) -> None:
-    feedline.serve(Hanging("wait_in_python", release, AT), "train", **options)
-
-
-def consume(**options: Any) -> None:
-    be_loud()
-    feed = feedline.attach("train", batch_size=BATCH, **options)
-    say("attached")
-    say("epoch", **read(feed).as_json())
-
-
-def take_then_leave(batches: int) -> None:
-    """Leave by itself, in mid-epoch, when told."""
-    feed = feedline.attach("train", batch_size=BATCH)
-    iterator = iter(feed)
-    say("took", **read(iterator, limit=batches).as_json())
-    hear()
-    feed.close()
-    say("left")
-
-
-def pause(batches: int) -> None:
-    """Take some batches, do something else until told, and take the rest."""
-    be_loud()
-    feed = feedline.attach("train", batch_size=BATCH)
-    iterator = iter(feed)
-    say("took", **read(iterator, limit=batches).as_json())
-    hear()
-    say("rest", **read(iterator).as_json())
-
-
-# --- hearing them ---------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def release(tmp_path: Path) -> Path:
-    """Hands back the loader, once the file is there."""
-    return tmp_path / "release"
-
-
-def after_logs(child: Child) -> Report:
-    while (report := child.report())["event"] in ("log", "attached"):
-        pass
-    return report
-
-
-def expect(child: Child, event: str) -> Report:
-    report = after_logs(child)
-    assert report["event"] == event, report
-    return report
-
-
-def logged(child: Child, *parts: str) -> str:
-    """Wait for a line in the log of a child that has all these parts."""
-    while (report := child.report())["event"] in ("log", "attached"):
-        if all(part in report.get("text", "") for part in parts):
-            return str(report["text"])
-    raise AssertionError(f"{parts} came not before {report}")
-
-
-def expect_stalled(child: Child, *parts: str) -> str:
-    report = expect(child, "error")
-    assert report["type"] == "StalledError", report["traceback"]
-    for part in parts:
-        assert part in report["message"], report["message"]
-    return str(report["message"])
-
-
-def expect_whole_epoch(child: Child) -> None:
-    report = expect(child, "epoch")
-    assert {key: report[key] for key in ("sizes", "keys", "exact")} == expected(
-        0, SAMPLES, BATCH
-    ).as_json()
-
-
-def hanging_server(start: Start, release: Path, **options: Any) -> Child:
-    server = start(serve, release=str(release), **options)
-    server.expect("ready")
-    return server
-
-
-def after_asking(server: Child) -> Report:
-    server.tell("stats")
-    return dict(expect(server, "stats")["stats"])
-
-
-def stop(server: Child) -> None:
-    server.signal(signal.SIGSTOP)
-    eventually(lambda: Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2][1] == "T")
-
-
-def await_hang(release: Path) -> None:
-    eventually(release.with_name("hangs").exists)
-
-
-# --- a loader that hangs --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["wait_in_python", "wait_for_a_lock"])
@@ -229,7 +44,7 @@ def test_everyone_is_told_where_it_hangs_and_goes_on(start: Start, release: Path
     consumers = [start(consume) for _ in range(2)]
     for child in (server, *consumers):
         text = logged(
-            child, "has not yielded a batch", f"pid {server.pid}", how, "_epoch", __file__
+            child, "has not yielded a batch", f"pid {server.pid}", how, "_epoch", hanging.__file__
         )
         # The server's own frames tell nobody anything.
         assert "_server.py" not in text
@@ -435,93 +250,6 @@ def test_attach_learns_that_the_first_batch_is_given_up(start: Start, release: P
     consumer = start(consume)
     for child in (consumer, server):
         expect_stalled(child, "gave up on its loader", "wait_in_python")
-
-
-# --- a server that is stopped ---------------------------------------------------------------------
-
-
-def test_a_server_stopped_for_shorter_than_the_timeout(start: Start, release: Path) -> None:
-    server = hanging_server(start, release)
-    consumer = start(consume, timeout_secs=8)
-    consumer.expect("attached")
-    await_hang(release)
-    stop(server)
-    release.touch()
-    logged(consumer, f"its server (pid {server.pid}) has not answered", "it is stopped (state T)")
-    server.signal(signal.SIGCONT)
-    expect_whole_epoch(consumer)
-    expect(server, "done")
-
-
-def test_a_server_stopped_for_longer_than_the_timeout(start: Start, release: Path) -> None:
-    server = hanging_server(start, release, linger_secs=60)
-    consumer = start(consume, timeout_secs=1.5)
-    consumer.expect("attached")
-    patient = start(consume)
-    patient.expect("attached")
-    await_hang(release)
-    stop(server)
-    expect_stalled(
-        consumer,
-        'feed "train"',
-        f"its server (pid {server.pid}) has not answered",
-        "it is stopped (state T)",
-        f"kill -CONT {server.pid}",
-    )
-    with pytest.raises(
-        feedline.StalledError, match=r"has not answered .*it is stopped \(state T\)"
-    ):
-        feedline.attach("train", batch_size=BATCH, timeout_secs=1)
-    server.signal(signal.SIGCONT)
-    # Who gave up is gone for the server; who didn't has missed nothing.
-    eventually(lambda: joined(after_asking(server)) == 1)
-    release.touch()
-    expect_whole_epoch(patient)
-
-
-def test_a_stopped_server_does_not_hold_its_loader_to_account(start: Start, release: Path) -> None:
-    server = hanging_server(start, release, loader_timeout_secs=3)
-    consumer = start(consume)
-    consumer.expect("attached")
-    await_hang(release)
-    stop(server)
-    time.sleep(4)
-    server.signal(signal.SIGCONT)
-    # Two looks of the control thread: by the wall clock the time is long over.
-    time.sleep(0.5)
-    release.touch()
-    expect_whole_epoch(consumer)
-    expect(server, "done")
-
-
-@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT, None])
-def test_one_leaves_while_the_server_is_stopped(
-    start: Start, release: Path, ending: signal.Signals | None
-) -> None:
-    server = hanging_server(start, release, wait_for=2)
-    staying = start(consume)
-    leaving = start(consume) if ending else start(take_then_leave, batches=AT // BATCH)
-    if ending:
-        leaving.expect("attached")
-    else:
-        leaving.expect("took")
-    await_hang(release)
-    eventually(lambda: joined(after_asking(server)) == 2)
-    stop(server)
-    if ending:
-        leaving.signal(ending)
-        assert leaving.exit_code() != 0
-    else:
-        leaving.tell("leave")
-        leaving.expect("left")
-    server.signal(signal.SIGCONT)
-    eventually(lambda: joined(after_asking(server)) == 1)
-    release.touch()
-    expect_whole_epoch(staying)
-    expect(server, "done")
-
-
-# --- arguments ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("what", ["loader_warn_secs", "loader_timeout_secs"])
