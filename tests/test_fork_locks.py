@@ -118,28 +118,35 @@ def test_a_thread_waits_in_the_iterator(start: Start) -> None:
     assert report["exact"] == [True]
 
 
+def fork_beside_threads(work: Callable[[], None], act: Callable[[], bool]) -> None:
+    """Fork again and again while two threads are at work; each child acts."""
+    over = threading.Event()
+
+    def go_on() -> None:
+        while not over.is_set():
+            work()
+
+    threads = [threading.Thread(target=go_on) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    outcomes = [outcome(in_a_fork(act)) for _ in range(30)]
+    over.set()
+    for thread in threads:
+        thread.join()
+    say("done", outcomes=outcomes)
+
+
 def fork_beside_threads_that_come_and_go() -> None:
+    def come_and_go() -> None:
+        with feedline.attach("train", batch_size=7) as feed:
+            assert is_exact(next(iter(feed)))
+
+    def attach() -> bool:
+        with feedline.attach("train", batch_size=10) as own:
+            return is_exact(next(iter(own))) and len(feedline.feeds()) == 1
+
     with feedline.Server(Numbered(100, 10), "train"):
-        over = threading.Event()
-
-        def come_and_go() -> None:
-            while not over.is_set():
-                with feedline.attach("train", batch_size=7) as feed:
-                    assert is_exact(next(iter(feed)))
-
-        threads = [threading.Thread(target=come_and_go) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-
-        def attach() -> bool:
-            with feedline.attach("train", batch_size=10) as own:
-                return is_exact(next(iter(own))) and len(feedline.feeds()) == 1
-
-        outcomes = [outcome(in_a_fork(attach)) for _ in range(30)]
-        over.set()
-        for thread in threads:
-            thread.join()
-        say("done", outcomes=outcomes)
+        fork_beside_threads(come_and_go, attach)
 
 
 def test_threads_attach_and_close_meanwhile(start: Start) -> None:
@@ -186,26 +193,16 @@ def test_a_child_of_the_server_knows_who_serves(start: Start) -> None:
 
 def fork_beside_threads_that_ask() -> None:
     with feedline.Server(Numbered(100, 10), "train") as server:
-        over = threading.Event()
 
         def ask() -> None:
-            while not over.is_set():
-                server.stats()
-
-        threads = [threading.Thread(target=ask) for _ in range(2)]
-        for thread in threads:
-            thread.start()
+            server.stats()
 
         def ask_in_the_child() -> bool:
             with pytest.raises(feedline.FeedlineError, match="parent process"):
                 server.stats()
             return True
 
-        outcomes = [outcome(in_a_fork(ask_in_the_child)) for _ in range(30)]
-        over.set()
-        for thread in threads:
-            thread.join()
-        say("done", outcomes=outcomes)
+        fork_beside_threads(ask, ask_in_the_child)
 
 
 def test_a_child_of_the_server_is_told_to_ask_its_parent(start: Start) -> None:

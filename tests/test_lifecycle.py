@@ -205,20 +205,16 @@ def test_threads_of_a_consumer_do_not_outlive_its_feed() -> None:
     eventually(lambda: threads() <= before)
 
 
+def stop_and_look(server: feedline.Server, socket: str, together: threading.Barrier) -> bool:
+    together.wait()
+    server.stop()
+    return os.path.exists(socket)
+
+
 def test_of_two_who_stop_a_server_none_comes_back_before_its_name_is_free() -> None:
     for _ in range(50):
         server = feedline.Server(Numbered(100, 10), "train").start()
-        socket = feedline.feeds()[0].path
-        together = threading.Barrier(2)
-
-        def stop(
-            server: feedline.Server = server,
-            socket: str = socket,
-            together: threading.Barrier = together,
-        ) -> bool:
-            together.wait()
-            server.stop()
-            return os.path.exists(socket)
-
+        arguments = server, feedline.feeds()[0].path, threading.Barrier(2)
         with ThreadPoolExecutor(2) as pool:
-            assert not any(pool.map(lambda _, stop=stop: stop(), range(2)))
+            both = [pool.submit(stop_and_look, *arguments) for _ in range(2)]
+        assert not any(one.result() for one in both)
