@@ -139,6 +139,19 @@ def test_an_epoch_is_broken_off_at_its_own_sample() -> None:
     assert line.startswith("epoch 0 broken off at 950 of 1,000 samples")
 
 
+def test_batches_that_cannot_be_cut_are_counted_as_such(begin: Begin, start: Start) -> None:
+    serving = begin(
+        "serve", f"{FILE}:numbered", "--name", "train", "--epochs", "2", "--whole-batches"
+    )
+    serving.until("attach with: feedline.attach")
+    consumer = start(roles.consume, epochs=2)
+    assert serving.exit_code() == 0
+    assert consumer.exit_code() == 0
+    assert "is done: 2 epochs, 8 batches" in serving.said
+    assert " batches/s" in serving.said
+    assert "sample" not in serving.said
+
+
 @pytest.mark.parametrize(
     ("number", "code", "why"),
     [

@@ -175,13 +175,18 @@ def test_a_feed_ends_and_is_back(look: Look, start: Start, dashboard: Dashboard)
     assert dashboard.feeds()["train"]["how"] == "failed"
 
 
-def test_an_epoch_that_is_kept_is_no_empty_ring(look: Look, start: Start) -> None:
+@pytest.mark.parametrize(("is_whole", "kept"), [(False, "400 samples"), (True, "25 batches")])
+def test_an_epoch_that_is_kept_is_no_empty_ring(
+    look: Look, start: Start, is_whole: bool, kept: str
+) -> None:
     page = look()
-    start(roles.serve, loader_args=[400, 16], samples=400, replay=True).expect("ready")
-    start(train, batch_size=32).expect("attached")
+    server = start(roles.serve, loader_args=[400, 16], whole_batches=is_whole, replay=True)
+    server.expect("ready")
+    start(train, batch_size=None if is_whole else 32).expect("attached")
     expect(card(page).locator(".verdict")).to_contain_text("1 job reads, and nothing to load")
     facts = card(page).locator(".facts")
-    expect(facts).to_contain_text("Kept100 %400 samples")
+    expect(facts).to_contain_text(f"Kept100 %{kept}")
+    assert kept.split()[1] in card(page).locator(".timeline").inner_text()
     expect(facts).not_to_contain_text("Ring")
 
 

@@ -31,6 +31,7 @@ NAMED_OTHERWISE = {
     "pid": "feedline_info",
     "replay": "feedline_info",
     "history_in_file": "feedline_info",
+    "whole_batches": "feedline_info",
     "loading_secs": "feedline_source_seconds_total",
     "copying_secs": "feedline_source_seconds_total",
     "wait_secs": "feedline_source_seconds_total",

@@ -44,7 +44,9 @@ pub(crate) fn run(options: &Ls) -> anyhow::Result<()> {
             state(stats.as_ref()).to_owned(),
             shown(&|stats| stats.epoch.to_string()),
             shown(&|stats| stats.consumers.len().to_string()),
-            shown(&|stats| stats.samples.to_string()),
+            shown(&|stats| {
+                if stats.whole_batches { format!("{} batches", stats.samples) } else { stats.samples.to_string() }
+            }),
             shown(&|stats| duration_text(stats.uptime_secs)),
         ]);
     }

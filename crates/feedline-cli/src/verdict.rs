@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use crate::machine::Machine;
 use crate::view::{Job, Process, Rates};
-use crate::words::{bytes, count, percent, secs, some};
+use crate::words::{bytes, count, percent, rate, secs, some};
 
 /// Less than this was seen by chance.
 const LEAST_SECS: f64 = 0.4;
@@ -122,13 +122,13 @@ fn over(evidence: &Evidence<'_>) -> Option<Verdict> {
         return Some(verdict);
     }
     let text = if stats.replay {
-        let samples = count(stats.samples as f64);
-        format!("all {samples} samples are loaded and kept (replay): {}, and nothing to load", reading(readers))
+        let (all, units) = (count(stats.samples as f64), stats.units());
+        format!("all {all} {units} are loaded and kept (replay): {}, and nothing to load", reading(readers))
     } else {
         let last = stats.consumers.iter().filter(|one| one.joined).max_by_key(|one| one.lag_samples);
         let last = last.filter(|one| one.lag_samples > 0);
         let rest = last.map_or_else(String::new, |one| {
-            format!(", pid {} has {} samples to go", one.pid, count(one.lag_samples as f64))
+            format!(", pid {} has {} {} to go", one.pid, count(one.lag_samples as f64), stats.units())
         });
         format!("every epoch is written: {}{rest}", reading(readers))
     };
@@ -166,14 +166,14 @@ fn starting(evidence: &Evidence<'_>) -> Option<Verdict> {
 /// Nobody reads.
 fn idle(stats: &ServerStats) -> Option<Verdict> {
     let joined = stats.consumers.iter().filter(|consumer| consumer.joined).count();
-    let (here, ready) = (stats.consumers.len(), count(stats.ring_used_samples as f64));
+    let (here, ready) = (stats.consumers.len(), format!("{} {}", count(stats.ring_used_samples as f64), stats.units()));
     let text = if !stats.gate_open && stats.wait_for > 1 {
         let missing = (stats.wait_for as usize).saturating_sub(joined).max(1);
         format!("waits for {missing} of {}: wait_for={}", some(stats.wait_for as usize, "job"), stats.wait_for)
     } else if here == 0 {
-        format!("nobody reads this feed; {ready} samples are ready")
+        format!("nobody reads this feed; {ready} are ready")
     } else if joined == 0 {
-        format!("{} attached, and none has asked for a batch; {ready} samples are ready", are(here))
+        format!("{} attached, and none has asked for a batch; {ready} are ready", are(here))
     } else if stats.consumers.iter().filter(|one| one.joined).all(|one| one.resting) {
         "every job is between two epochs".into()
     } else if stats.consumers.iter().filter(|one| one.joined).all(|one| waits_for_epoch(stats, one)) {
@@ -344,8 +344,9 @@ fn losing(evidence: &Evidence<'_>) -> Option<Verdict> {
         return None;
     }
     let (pid, lost, taken) = (consumer.pid, job.skipped_per_sec, job.samples_per_sec);
+    let units = evidence.stats.units();
     let text = format!(
-        "pid {pid} is too slow and loses {} of its samples ({} samples/s are lost): lag='skip' waits for nobody; lag='block' or \
+        "pid {pid} is too slow and loses {} of its {units} ({} {units}/s are lost): lag='skip' waits for nobody; lag='block' or \
          'history' loses none",
         percent(lost / (lost + taken.max(0.0))),
         count(lost.round())
@@ -412,9 +413,10 @@ fn uses_up(evidence: &Evidence<'_>, jobs: &[Pace<'_>]) -> Option<String> {
     });
     let (left, takes) = outrun.min_by(|a, b| a.0.total_cmp(&b.0))?;
     Some(format!(
-        "nobody waits yet, but a job takes {} samples/s and the loader yields {}: what is loaded ahead lasts {}",
-        count(takes.round()),
-        count(yields.round()),
+        "nobody waits yet, but a job takes {} {}/s and the loader yields {}: what is loaded ahead lasts {}",
+        rate(takes),
+        stats.units(),
+        rate(yields),
         secs(left)
     ))
 }
@@ -445,9 +447,10 @@ fn held_back(evidence: &Evidence<'_>, holder: &Pace<'_>, who: &str) -> Verdict {
         "try lag='history', or lag='skip' if it may lose samples".into()
     };
     let text = format!(
-        "held back by pid {pid}{rank}: {who}; lag {} ({} samples), {full}; {advice}",
+        "held back by pid {pid}{rank}: {who}; lag {} ({} {}), {full}; {advice}",
         secs(consumer.lag_secs),
-        count(consumer.lag_samples as f64)
+        count(consumer.lag_samples as f64),
+        stats.units()
     );
     Verdict { kind: Kind::HeldBack, text, pid: Some(pid) }
 }

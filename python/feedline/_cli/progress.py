@@ -62,7 +62,7 @@ class Progress:
         first, _ = self._start(stats)
         epochs = counted(epoch + 1 - first, "epoch") if is_ended else f"in epoch {epoch}"
         passed = 0.0 if self._began is None else monotonic() - self._began
-        return f"{epochs}, {counted(self._made(stats), 'sample')} in {clock(passed)}"
+        return f"{epochs}, {counted(self._made(stats), _unit(stats))} in {clock(passed)}"
 
     def _start(self, stats: Stats) -> tuple[int, int]:
         """Where the server began: the epoch, and the samples of it that one before had loaded."""
@@ -109,7 +109,8 @@ class Progress:
         if abandoned and first == last:
             length, (start, skipped) = stats["samples_per_epoch"], self._start(stats)
             at = made + (skipped if first == start else 0)
-            where = counted(at, "sample") if length is None else f"{at:,} of {length:,} samples"
+            unit = _unit(stats)
+            where = counted(at, unit) if length is None else f"{at:,} of {counted(length, unit)}"
             self._screen.line(f"epoch {first} broken off at {where}: nobody reads it any more")
             return
         which = f"epoch {first}" if last == first else f"epochs {first} to {last}"
@@ -118,7 +119,7 @@ class Progress:
         waited, self._waited = stats["wait_secs"] - self._waited, stats["wait_secs"]
         share = min(waited / max(secs, 0.001), 1)
         idle = f" ({share:.0%} of it waiting for jobs)" if share >= _IDLE_SHARE else ""
-        text = f"{counted(made, 'sample')} in {clock(secs)}{idle}, {rate:,.0f} samples/s"
+        text = f"{counted(made, _unit(stats))} in {clock(secs)}{idle}, {_rate_text(rate, stats)}"
         self._screen.line(f"{which} {how}: {text}")
 
     def _rate(self) -> float:
@@ -133,7 +134,7 @@ class Progress:
             return f"waiting for the loader's first batch  {clock(stats['uptime_secs'])}"
         length, done = stats["samples_per_epoch"], stats["epoch_samples"]
         if stats["replay"] and length is not None and stats["samples"] >= length:
-            return f"the epoch is kept whole: {counted(length, 'sample')}  {consumers}"
+            return f"the epoch is kept whole: {counted(length, _unit(stats))}  {consumers}"
         joined = sum(consumer["joined"] for consumer in stats["consumers"])
         if not stats["gate_open"]:
             return f"waiting for consumers: {joined} of {stats['wait_for']} have come"
@@ -142,11 +143,21 @@ class Progress:
         if length:
             parts.append(f"{self._screen.bar(done / length)} {min(done / length, 1):.0%}")
         else:
-            parts.append(counted(done, "sample"))
-        parts.append(f"{rate:,.0f} samples/s")
+            parts.append(counted(done, _unit(stats)))
+        parts.append(_rate_text(rate, stats))
         if length and rate > 0:
             parts.append(f"{clock(max(length - done, 0) / rate)} left")
         return "  ".join([*parts, consumers])
+
+
+def _unit(stats: Stats) -> str:
+    """What is counted as a sample."""
+    return "batch" if stats["whole_batches"] else "sample"
+
+
+def _rate_text(rate: float, stats: Stats) -> str:
+    # Of batches there are few.
+    return f"{rate:,.1f} batches/s" if stats["whole_batches"] else f"{rate:,.0f} samples/s"
 
 
 def clock(secs: float) -> str:
@@ -157,5 +168,6 @@ def clock(secs: float) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """`1 sample`, `1,204 samples`."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+    """`1 sample`, `1,204 samples`, `3 batches`."""
+    plural = "es" if what.endswith("tch") else "s"
+    return f"{count:,} {what}{'' if count == 1 else plural}"

@@ -99,9 +99,10 @@ fn source(view: &View, width: usize) -> Line<'static> {
     if rates.window_secs == 0.0 {
         return labelled("source", vec![Span::styled("looking ...", DIM)], width);
     }
+    let samples = format!("{} samples/s  ", rate(rates.samples_per_sec));
     let text = format!(
-        "{} samples/s  {} batches/s  {}/s",
-        rate(rates.samples_per_sec),
+        "{}{} batches/s  {}/s",
+        if view.stats.whole_batches { "" } else { &samples },
         rate(rates.batches_per_sec),
         bytes(rates.bytes_per_sec)
     );
@@ -137,13 +138,13 @@ fn epoch(view: &View, width: usize) -> Line<'static> {
         },
     );
     let Some(all) = stats.samples_per_epoch else {
-        let text = format!("{which}: {} samples so far", count(stats.epoch_samples as f64));
+        let text = format!("{which}: {} {} so far", count(stats.epoch_samples as f64), stats.units());
         return labelled("epoch", vec![Span::raw(text)], width);
     };
     let done = if stats.all_written { all } else { stats.epoch_samples };
     let share = if all > 0 { done as f64 / all as f64 } else { 1.0 };
     let left = view.epoch_left_secs.map_or_else(String::new, |left| format!(", {} left", secs(left)));
-    let what = if width < 90 { "" } else { " samples" };
+    let what = if width < 90 { String::new() } else { format!(" {}", stats.units()) };
     let text = format!("  {which}{left}: {} of {}{what}", count(done as f64), count(all as f64));
     labelled("epoch", with_bar(share, GOOD, text, width), width)
 }
@@ -152,7 +153,7 @@ fn epoch(view: &View, width: usize) -> Line<'static> {
 fn held(view: &View, width: usize) -> Vec<Line<'static>> {
     let stats = &view.stats;
     let line = |label: &'static str, (share, style): (f64, Style), used: u64, all: u64, len_bytes: u64| {
-        let samples = format!("  {} of {} samples", count(used as f64), count(all as f64));
+        let samples = format!("  {} of {} {}", count(used as f64), count(all as f64), stats.units());
         let text = format!("{samples}, {}{}", bytes(len_bytes as f64), place(view, width));
         labelled(label, with_bar(share, style, text, width), width)
     };

@@ -162,6 +162,15 @@ fn an_epoch_that_is_kept_whole_is_not_an_empty_ring() {
 }
 
 #[test]
+fn batches_that_cannot_be_cut_are_called_batches() {
+    let mut view = images();
+    view.stats.whole_batches = true;
+    let text = paint::plain(&page::lines(&[found("a", Ok(Box::new(view)))], 140));
+    assert!(text.contains("of 1.28M batches\n") && text.contains("of 3400 batches,"), "{text}");
+    assert!(!text.contains("samples"), "{text}");
+}
+
+#[test]
 fn a_narrow_page_tells_what_matters_most() {
     is_as_kept("80-columns.txt", &seen(80));
     is_as_kept("60-columns.txt", &seen(60));

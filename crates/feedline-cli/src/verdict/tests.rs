@@ -316,6 +316,9 @@ fn what_cannot_be_judged_is_not() {
     case(0.0, 0.0, 1.0, &[])
         .with(|case| case.stats.ring_used_samples = 512)
         .is(quiet, &["nobody reads", "512 samples"]);
+    case(0.0, 0.0, 1.0, &[])
+        .with(|case| (case.stats.ring_used_samples, case.stats.whole_batches) = (16, true))
+        .is(quiet, &["16 batches are ready"]);
     case(0.0, 0.0, 1.0, &[0.0]).with(|case| case.stats.consumers[0].joined = false).is(quiet, &["1 job is attached"]);
     hungry().with(|case| case.rates.window_secs = 0.0).is(quiet, &["looking ..."]);
     hungry().with(|case| case.jobs.iter_mut().for_each(|job| job.seen_secs = 0.1)).is(quiet, &["looking ..."]);

@@ -117,6 +117,7 @@ pub fn text(feeds: &[ServerStats]) -> String {
             ("state", &feed.state),
             ("lag", &feed.lag),
             ("replay", if feed.replay { "true" } else { "false" }),
+            ("counts", feed.units()),
             ("history", if feed.history_in_file { "file" } else { "memory" }),
         ];
         page.sample(&labels, 1.0);

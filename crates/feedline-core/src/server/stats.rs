@@ -13,6 +13,7 @@ use super::meter::Spent;
 use super::shape::PublishedRing;
 use super::{Phase, Shared, UNKNOWN};
 use crate::error::FailureKind;
+use crate::schema::Schema;
 
 /// How things stand with a feed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -39,6 +40,8 @@ pub struct ServerStats {
     pub samples: u64,
     /// Batches taken from the source, in all.
     pub batches: u64,
+    /// Whether batches can't be cut: each counts as one sample, here and below.
+    pub whole_batches: bool,
     /// Bytes copied into the ring, in all.
     pub bytes: u64,
     /// The ring's memory.
@@ -87,6 +90,13 @@ pub struct ServerStats {
     pub events: Vec<Event>,
     /// How many events of each kind there were, in all.
     pub event_counts: BTreeMap<String, u64>,
+}
+
+impl ServerStats {
+    /// What is counted as samples: "samples", or "batches".
+    pub fn units(&self) -> &'static str {
+        if self.whole_batches { "batches" } else { "samples" }
+    }
 }
 
 /// How things stand with one consumer.
@@ -169,6 +179,8 @@ pub(super) fn stats(shared: &Shared) -> ServerStats {
         samples_per_epoch: (samples_per_epoch != UNKNOWN).then_some(samples_per_epoch),
         samples: head,
         batches: state.batches,
+        whole_batches: ring
+            .is_some_and(|ring| matches!(ring.info.schema, Schema::Whole { .. }) && !ring.info.is_placeholder()),
         bytes: state.bytes,
         ring_bytes: ring.map_or(0, |ring| ring.len_bytes - ring.history_bytes()),
         ring_samples: size.window,

@@ -15,6 +15,7 @@ import {
   percent,
   plural,
   shortCommand,
+  unitsOf,
   verdictWords,
 } from './words.js';
 
@@ -94,7 +95,8 @@ export class Card {
 
   #draw() {
     const { at, rangeSecs } = this.page;
-    this.timeline.draw({ points: this.#points, marks: this.#marks, from: at - rangeSecs * 1000, to: at });
+    const units = unitsOf(this.feed.view);
+    this.timeline.draw({ points: this.#points, marks: this.#marks, units, from: at - rangeSecs * 1000, to: at });
   }
 
   #showHead() {
@@ -126,6 +128,7 @@ export class Card {
 
   #showEpoch() {
     const { epochs, epoch_samples: done, samples_per_epoch: all, epoch_left_secs: left } = this.feed.view;
+    const units = unitsOf(this.feed.view);
     // When all are written, the server counts on.
     const epoch = Math.min(this.feed.view.epoch, (epochs || Infinity) - 1);
     const share = all ? Math.min(done / all, 1) : 0;
@@ -135,8 +138,8 @@ export class Card {
     this.#parts.done.style.width = `${share * 100}%`;
     const rest = this.feed.phase === 'live' && left !== null ? `${duration(left)} left` : '';
     const text = all
-      ? [percent(share), `${count(done)} of ${count(all)} samples`, rest]
-      : [`${count(done)} samples so far`];
+      ? [percent(share), `${count(done)} of ${count(all)} ${units}`, rest]
+      : [`${count(done)} ${units} so far`];
     write(this.#parts.left, text.filter(Boolean).join(' · '));
   }
 
@@ -147,8 +150,8 @@ export class Card {
     const facts = [
       [
         'Source',
-        `${amount(view.samples_per_sec)} samples/s`,
-        `${amount(view.batches_per_sec)} batches/s, ${bytes(view.bytes_per_sec)}/s`,
+        `${amount(view.samples_per_sec)} ${unitsOf(view)}/s`,
+        `${view.whole_batches ? '' : `${amount(view.batches_per_sec)} batches/s, `}${bytes(view.bytes_per_sec)}/s`,
       ],
       [
         'Source’s time',
@@ -205,15 +208,16 @@ function metaText(view) {
 /** The samples that are held: in the ring, and behind it; a replayed epoch is all in one. */
 function held(view) {
   const place = view.history_in_file ? ' on disk' : '';
+  const units = unitsOf(view);
   if (view.replay) {
     const all = view.samples_per_epoch ?? view.ring_samples + view.history_samples;
     const size = `${bytes(view.ring_bytes + view.history_bytes)}${place}`;
-    return [['Kept', percent(view.samples / all), `${count(all)} samples, ${size}`, [view.samples / all]]];
+    return [['Kept', percent(view.samples / all), `${count(all)} ${units}, ${size}`, [view.samples / all]]];
   }
   const ring = [
     'Ring',
     `${percent(view.ring_fill)} full`,
-    `of ${bytes(view.ring_bytes)}, ${count(view.ring_samples)} samples`,
+    `of ${bytes(view.ring_bytes)}, ${count(view.ring_samples)} ${units}`,
     [view.ring_fill],
   ];
   const history = view.history_samples ? view.history_used_samples / view.history_samples : 0;
@@ -222,7 +226,7 @@ function held(view) {
     [
       'History',
       view.history_samples ? `${percent(history)} full` : 'none',
-      view.history_samples ? `of ${bytes(view.history_bytes)}${place}, ${count(view.history_samples)} samples` : '',
+      view.history_samples ? `of ${bytes(view.history_bytes)}${place}, ${count(view.history_samples)} ${units}` : '',
       [history],
     ],
   ];

@@ -30,7 +30,7 @@ const LEGEND = { jobs: '╸', room: '╍', history: '╍' };
 
 const PANELS = [
   {
-    title: 'Throughput, samples/s',
+    title: (units) => `Throughput, ${units}/s`,
     height: 104,
     format: scaled,
     legend: [
@@ -41,7 +41,7 @@ const PANELS = [
     line: 2,
   },
   {
-    title: 'Share of time waiting',
+    title: () => 'Share of time waiting',
     height: 64,
     top: 1,
     format: percent,
@@ -53,7 +53,7 @@ const PANELS = [
     line: 3,
   },
   {
-    title: 'Fill',
+    title: () => 'Fill',
     height: 52,
     top: 1,
     format: percent,
@@ -95,7 +95,7 @@ export class TimeLine {
   #svg = shape('svg', { role: 'img' });
   #tip = element('div', { class: 'tip', hidden: '' });
   #cursor = shape('line', { class: 'cursor', visibility: 'hidden' });
-  #data = { points: [], marks: [], from: 0, to: 1 };
+  #data = { points: [], marks: [], units: 'samples', from: 0, to: 1 };
   #picked = null;
   #colours;
   #width = 0;
@@ -164,7 +164,7 @@ export class TimeLine {
     const top = panel.top ?? niceTop(Math.max(0, ...values));
     const height = (value) => y + panel.height * (1 - Math.min(value / top, 1));
     const parts = [
-      shape('text', { class: 'title', x: LEFT, y: y - 7 }, panel.title),
+      shape('text', { class: 'title', x: LEFT, y: y - 7 }, panel.title(this.#data.units)),
       legend(panel.legend, this.#width - RIGHT, y - 7, this.#width > 480),
     ];
     for (const share of panel.height > 90 ? [0, 0.5, 1] : [0, 1]) {
@@ -232,8 +232,9 @@ export class TimeLine {
     const rates = known.map((point) => point[SAMPLES]);
     const waits = last[LINES].map(([, pid, , wait]) => `pid ${pid} waits ${percent(wait)}`);
     return (
-      `Charts: the source gives ${amount(last[SAMPLES])} samples/s, between ${amount(Math.min(...rates))} and ` +
-      `${amount(Math.max(...rates))} lately; ring ${percent(last[RING])} full; ${waits.join(', ') || 'no jobs'}`
+      `Charts: the source gives ${amount(last[SAMPLES])} ${this.#data.units}/s, ` +
+      `between ${amount(Math.min(...rates))} and ${amount(Math.max(...rates))} lately; ` +
+      `ring ${percent(last[RING])} full; ${waits.join(', ') || 'no jobs'}`
     );
   }
 
@@ -265,7 +266,7 @@ export class TimeLine {
   }
 
   #showTip() {
-    const { points, marks, from, to } = this.#data;
+    const { points, marks, units, from, to } = this.#data;
     const at = Math.min(Math.max(this.#picked, from), to);
     const x = this.#x(at);
     const place = { x1: x, x2: x, y1: TITLE, y2: totalHeight() - AXIS, visibility: 'visible' };
@@ -275,10 +276,10 @@ export class TimeLine {
     const point = nearest(points, at, Math.max(reach, 5000));
     const rows = [element('div', { class: 'when' }, `${clock(at)}, ${ago((to - at) / 1000)}`)];
     if (point) {
-      rows.push(row('source', 'source', `${amount(point[SAMPLES])} samples/s`));
+      rows.push(row('source', 'source', `${amount(point[SAMPLES])} ${units}/s`));
       for (const [key, pid, rate, wait] of point[LINES].slice(0, 10)) {
         rows.push(
-          row(`job c${this.#colours.of(key)}`, `pid ${pid}`, `${amount(rate)} samples/s, waits ${percent(wait)}`),
+          row(`job c${this.#colours.of(key)}`, `pid ${pid}`, `${amount(rate)} ${units}/s, waits ${percent(wait)}`),
         );
       }
       rows.push(row('ring', 'ring', `${percent(point[RING])} full`));

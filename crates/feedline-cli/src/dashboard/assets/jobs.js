@@ -35,7 +35,7 @@ export class Jobs {
   }
 
   /** Shows the jobs of one server, its `run`-th; of a feed that isn't live, what they did last. */
-  show({ consumers, verdict }, run, isLive) {
+  show({ consumers, verdict, whole_batches: isWhole }, run, isLive) {
     write(this.#caption, consumers.length ? plural(consumers.length, 'job') : 'No jobs: nobody reads this feed');
     set(this.element, 'data-empty', consumers.length ? null : '');
     match(
@@ -46,12 +46,13 @@ export class Jobs {
       (row, consumer) => {
         set(row, 'data-pid', consumer.pid);
         set(row, 'data-named', verdict.pid && verdict.pid === consumer.pid ? '' : null);
-        this.#showJob(row.children, consumer, run, isLive);
+        this.#showJob(row.children, consumer, run, isLive, isWhole);
       },
     );
   }
 
-  #showJob([job, user, command, now, size, batches, samples, waits, behind, leases, mode], consumer, run, isLive) {
+  #showJob(cells, consumer, run, isLive, isWhole) {
+    const [job, user, command, now, size, batches, samples, waits, behind, leases, mode] = cells;
     const slot = this.#colours.of(run * KEYS_PER_RUN + consumer.id);
     const [tone, word] = isLive ? consumerState(consumer) : ['calm', '–'];
     set(job.firstChild, 'class', `swatch c${slot ?? 'none'}`);
@@ -64,7 +65,7 @@ export class Jobs {
     write(now.firstChild, word);
     write(size, consumer.batch_size === null ? 'own' : count(consumer.batch_size / (consumer.rank?.[1] ?? 1)));
     write(batches, amount(consumer.batches_per_sec));
-    write(samples, amount(consumer.samples_per_sec));
+    write(samples, isWhole ? '–' : amount(consumer.samples_per_sec));
     const [share, bar] = waits.firstChild.children;
     write(share, percent(consumer.wait_share));
     bar.firstChild.style.width = `${Math.min(consumer.wait_share, 1) * 100}%`;
@@ -73,11 +74,8 @@ export class Jobs {
       consumer.lag_samples ? `${count(consumer.lag_samples)} · ${duration(consumer.lag_secs)}` : '0',
     );
     write(behind.lastChild, consumer.skipped ? `skipped ${count(consumer.skipped)}` : '');
-    set(
-      behind,
-      'title',
-      `${plural(consumer.lag_samples, 'sample')} that it has not taken, and how old the first of them is`,
-    );
+    const untaken = plural(consumer.lag_samples, ...(isWhole ? ['batch', 'batches'] : ['sample']));
+    set(behind, 'title', `${untaken} that it has not taken, and how old the first of them is`);
     write(leases, count(consumer.leases));
     write(mode, modeWords(consumer));
   }

@@ -72,6 +72,9 @@ export const clock = (ms) => new Date(ms).toLocaleTimeString('en-GB');
 
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 
+/** What a feed counts as samples; batches that can't be cut count as one each. */
+export const unitsOf = (view) => (view?.whole_batches ? 'batches' : 'samples');
+
 const VERDICTS = {
   'loader-bound': ['warn', 'Loader-bound'],
   'held-back': ['warn', 'Held back'],
