@@ -134,6 +134,12 @@ def consume(**options: Any) -> None:
     say("epoch", **read(feed).as_json())
 
 
+def come_early() -> None:
+    """Be there before the feed is."""
+    say("looking")
+    consume()
+
+
 def take_then_leave(batches: int) -> None:
     """Leave by itself, in mid-epoch, when told."""
     feed = feedline.attach("train", batch_size=BATCH)

@@ -63,6 +63,12 @@ def assert_flat(before: Usage, after: Usage, what: str) -> None:
     assert after.memfd_bytes <= before.memfd_bytes
 
 
+def assert_settled(before: Usage, server: Child, what: str) -> None:
+    # A producer that sleeps lets go of those who have left when it wakes up.
+    eventually(lambda: settled(server).descriptors <= before.descriptors)
+    assert_flat(before, settled(server), what)
+
+
 def join_and_leave(times: int, batch_size: int) -> None:
     with feedline.attach("train", batch_size=batch_size) as feed:
         for _ in range(times):
@@ -75,7 +81,7 @@ def test_a_server_over_ten_thousand_joins_and_leaves(start: Start) -> None:
     join_and_leave(1_000, 7)
     before = settled(server)
     join_and_leave(10_000, 7)
-    assert_flat(before, settled(server), "a server, 10,000 joins and leaves")
+    assert_settled(before, server, "a server, 10,000 joins and leaves")
 
 
 def test_a_server_over_hundreds_of_connections(start: Start) -> None:
@@ -86,9 +92,7 @@ def test_a_server_over_hundreds_of_connections(start: Start) -> None:
     before = settled(server)
     for _ in range(800):
         join_and_leave(1, 7)
-    # A producer that sleeps lets go of those who have left when it wakes up.
-    eventually(lambda: settled(server).descriptors <= before.descriptors)
-    assert_flat(before, settled(server), "a server, 800 consumers one after the other")
+    assert_settled(before, server, "a server, 800 consumers one after the other")
 
 
 def read_many_epochs(epochs: int) -> None:

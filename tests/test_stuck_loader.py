@@ -19,6 +19,7 @@ from hanging import (
     Hanging,
     after_asking,
     await_hang,
+    come_early,
     consume,
     expect,
     expect_stalled,
@@ -246,8 +247,9 @@ def test_those_who_wait_for_the_first_batch_are_told(start: Start, release: Path
 
 
 def test_attach_learns_that_the_first_batch_is_given_up(start: Start, release: Path) -> None:
-    server = hanging_server(start, release, at=0, loader_timeout_secs=1)
-    consumer = start(consume)
+    consumer = start(come_early)
+    consumer.expect("looking")
+    server = hanging_server(start, release, at=0, loader_timeout_secs=3)
     for child in (consumer, server):
         expect_stalled(child, "gave up on its loader", "wait_in_python")
 
