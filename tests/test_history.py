@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 import feedline
+from child import hear, say
+from conftest import Start
 from loaders import EPOCH, Numbered, Sized, torch_loader
 from processes import eventually, joined
 from reading import expected, read
@@ -211,29 +213,37 @@ def test_the_laggard_is_named(caplog: pytest.LogCaptureFixture) -> None:
     assert 'lag="history"' in named[0].getMessage()
 
 
-def test_views_from_the_history_are_zero_copy_and_never_change() -> None:
+def read_in_two_parts(samples: int) -> None:
+    with feedline.attach("train", batch_size=30) as feed:
+        iterator = iter(feed)
+        take(iterator, samples, 30)
+        say("took")
+        hear()
+        read(iterator)
+        say("done")
+
+
+def test_views_from_the_history_are_zero_copy_and_never_change(start: Start) -> None:
     # Two epochs: what is kept of the first is in nobody's way.
     history = f"{2 * SAMPLES * 5008}"
     with (
         feedline.Server(Sized(SAMPLES, 30, width=5000), "train", ring=300, history=history),
-        ThreadPoolExecutor() as pool,
-        feedline.attach("train", batch_size=30) as early,
         feedline.attach("train", batch_size=30) as late,
     ):
-        first = iter(early)
-        take(first, 1800, 30)
+        # Of its own process it would let go of what is kept whenever it waits for a server.
+        early = start(read_in_two_parts, samples=1800)
+        early.expect("took")
         second = iter(late)
         kept = [next(second) for _ in range(3)]
         assert late.stats()["mode"] == "cow"
         assert late.stats()["leases"] == 3
-        read(first)
+        early.tell("go on")
+        early.expect("done")
         assert late.stats()["kept"] == 0
         # Now the ring comes round.
         read(second)
         for _ in range(3):
-            reading = pool.submit(read, late)
-            read(early)
-            reading.result()
+            read(late)
         assert read(kept).keys == list(range(90))
         assert read(kept).exact
 

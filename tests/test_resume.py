@@ -39,8 +39,9 @@ def test_the_state_is_where_the_next_sample_is() -> None:
 
 @pytest.mark.parametrize("taken", [1, 5, 13, 14])
 def test_one_goes_on_at_the_next_sample(taken: int) -> None:
+    options: dict[str, Any] = {"samples": 100, "ring": 40, "history": 1.0}
     with (
-        feedline.Server(Sized(100, 10), "train", samples=100, ring=40, history=1.0),
+        feedline.Server(Sized(100, 10), "train", wait_for=2, **options),
         ThreadPoolExecutor() as pool,
         feedline.attach("train", batch_size=7) as other,
         feedline.attach("train", batch_size=7) as feed,

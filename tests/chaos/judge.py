@@ -69,8 +69,9 @@ class Judge:
         self.is_member = False
 
     def resume(self, epoch: int, index: int) -> None:
-        """The next batch is this one: a state was loaded."""
+        """The next batch is this one, or the next epoch's first: a state was loaded."""
         self.epoch, self.index = epoch, index
+        self.epoch, self.index = self.places()[-1]
         self.is_resumed = True
 
     def batch(self, keys: Sequence[int], *, skipped: int = 0) -> None:

@@ -52,6 +52,17 @@ def test_what_was_skipped_adds_up() -> None:
     following.batch(keys(9, 2, 6), skipped=16 + 6 + 20 + 2)
 
 
+def test_a_state_at_an_epochs_end_is_the_next_ones_start() -> None:
+    for start, first in ((8, keys(4, 0, 4)), (10, keys(4, 0, 4)), (4, keys(3, 4, 8))):
+        following = Judge("block", 10, 4, drop_last=True)
+        following.resume(3, start)
+        following.batch(first)
+    following = Judge("block", 10, 4, drop_last=True)
+    following.resume(3, 4)
+    with pytest.raises(Wrong):
+        following.batch(keys(4, 0, 4))
+
+
 END: list[int] = []
 WRONG: dict[str, tuple[Policy, int, list[list[int]]]] = {
     "a gap": ("block", 0, [keys(4, 0, 4), keys(4, 5, 9)]),
