@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import shutil
@@ -23,7 +24,7 @@ from processes import (
     shared_memory_files,
 )
 
-WATCHDOG_SECS = 60.0
+WATCHDOG_SECS = 180.0
 
 Start = Callable[..., Child]
 
@@ -69,14 +70,15 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     if left:
         # An exception's traceback may be all that keeps a DataLoader's workers.
         gc.collect()
+        # Who has said its last word, or was killed, still needs a moment to be gone.
+        with contextlib.suppress(AssertionError):
+            eventually(lambda: not _processes_left(path, children_before))
         left = _processes_left(path, children_before)
     files = {file.name: _text(file) for file in path.iterdir()} if path.exists() else {}
     shared = sorted(shared_memory_files() - shared_before)
     for pid in left:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
     shutil.rmtree(path, ignore_errors=True)
     assert not left, f"processes left behind: {left}"
     assert not files, f"files left in FEEDLINE_DIR: {files}"
@@ -139,7 +141,8 @@ def reap(folder: Path) -> Callable[[], None]:
 
     def reap_orphans() -> None:
         for pid in processes_with(str(folder)):
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         eventually(lambda: not processes_with(str(folder)))
 
     return reap_orphans

@@ -48,21 +48,22 @@ def wait_with_the_gil(release: Path) -> None:
 class Hanging(Numbered):
     """Hangs before sample `AT` of its first epoch, or before the first, until a file is there."""
 
-    def __init__(self, how: str, release: str, at: int, pause_secs: float = 0.0) -> None:
+    def __init__(self, how: str, release: str, at: int, last: str | None = None) -> None:
         # Pages of samples, so that a small ring is small.
         super().__init__(SAMPLES, BATCH, width=4096)
         self.hang = globals()[how]
         self.release = Path(release)
         self.at = at
-        self.pause_secs = pause_secs
+        # The last batch waits for this file.
+        self.last = None if last is None else Path(last)
 
     def _epoch(self, epoch: int) -> Iterator[Batch]:
         for batch in super()._epoch(epoch):
             if batch[1][0] == self.at:
                 self.release.with_name("hangs").touch()
                 self.hang(self.release)
-            if batch[1][-1] == SAMPLES - 1:
-                time.sleep(self.pause_secs)
+            if batch[1][-1] == SAMPLES - 1 and self.last is not None:
+                wait_in_python(self.last)
             yield batch
 
 
@@ -75,7 +76,9 @@ class HangingDataset(NumberedDataset):
 
     def __getitem__(self, index: int) -> Any:
         if index == AT:
-            self.release.with_name("worker").write_text(str(os.getpid()))
+            announced = self.release.with_name("worker.new")
+            announced.write_text(str(os.getpid()))
+            announced.rename(self.release.with_name("worker"))
             wait_in_python(self.release)
         return super().__getitem__(index)
 
@@ -104,11 +107,11 @@ def serve(
     release: str,
     how: str = "wait_in_python",
     at: int = AT,
-    pause_secs: float = 0.0,
+    last: str | None = None,
     **options: Any,
 ) -> None:
     be_loud()
-    loader = hanging_workers(release) if how == "worker" else Hanging(how, release, at, pause_secs)
+    loader = hanging_workers(release) if how == "worker" else Hanging(how, release, at, last)
     server = feedline.Server(loader, "train", epochs=1, **options)
     server.start()
     say("ready")

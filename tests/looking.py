@@ -22,12 +22,16 @@ def feedline_run(*args: str, **options: Any) -> subprocess.CompletedProcess[str]
 
 
 def top(name: str, *, interval_secs: float = 1.0) -> View:
-    """Give what `feedline top --json` says of one feed, over this time."""
-    done = feedline_run("top", name, "--json", "--interval-secs", str(interval_secs))
-    assert done.returncode == 0, done.stderr
-    [view] = json.loads(done.stdout)
-    assert isinstance(view, dict)
-    return view
+    """Give what `feedline top --json` says of one feed, over this time, once that answers."""
+    deadline = time.monotonic() + PATIENCE_SECS
+    while True:
+        done = feedline_run("top", name, "--json", "--interval-secs", str(interval_secs))
+        assert done.returncode == 0, done.stderr
+        [view] = json.loads(done.stdout)
+        assert isinstance(view, dict)
+        if view["state"] != "silent":
+            return view
+        assert time.monotonic() < deadline, view
 
 
 def judged(name: str, kind: str, *words: str) -> View:

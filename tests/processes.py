@@ -18,7 +18,7 @@ from typing import Any
 
 TESTS = Path(__file__).parent
 FAULTS = Path(os.environ.get("CARGO_TARGET_DIR", TESTS.parent / "target")).absolute() / "faults"
-PATIENCE_SECS = 30.0
+PATIENCE_SECS = 60.0
 
 Report = dict[str, Any]
 

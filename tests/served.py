@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -63,6 +64,7 @@ class Hanging:
         yield np.arange(8)
         while True:
             try:
+                print("hanging", file=sys.stderr, flush=True)
                 time.sleep(3600)
             except BaseException:
                 if not self._is_deaf:

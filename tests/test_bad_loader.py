@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 import feedline
 import roles
 from conftest import Start
-from loaders import Broken, Numbered, torch_loader
+from loaders import Awaited, Broken, Numbered, torch_loader
 from processes import eventually
 from reading import expected, is_exact, keys_of, read
 
@@ -23,6 +22,8 @@ from reading import expected, is_exact, keys_of, read
 def failing(loader: Any, kind: type[feedline.FeedlineError], **options: Any) -> Iterator[None]:
     """Serve a loader that fails: `wait()` must say so too."""
     server = feedline.Server(loader, "train", **options)
+    if isinstance(loader, Awaited):
+        loader.server = server
     server.start()
     yield
     with pytest.raises(kind):
@@ -100,7 +101,7 @@ def test_in_processes_every_consumer_raises(start: Start) -> None:
 def test_a_torch_dataloaders_worker_raises() -> None:
     pytest.importorskip("torch")
     loader = torch_loader(2000, 50, broken_at=1000, num_workers=1)
-    with failing(loader, feedline.LoaderError, epochs=1):
+    with failing(loader, feedline.LoaderError, epochs=1, ring=200):
         feed = feedline.attach("train", batch_size=50)
         _, keys, error = run_to_error(feed)
         assert keys == list(range(1000))
@@ -109,20 +110,9 @@ def test_a_torch_dataloaders_worker_raises() -> None:
         feed.close()
 
 
-class Late:
-    """Waits until a consumer has long connected, then lets the loader begin."""
-
-    def __init__(self, loader: Any) -> None:
-        self.loader = loader
-
-    def __iter__(self) -> Iterator[Any]:
-        time.sleep(0.3)
-        return iter(self.loader)
-
-
 def test_it_raises_before_its_first_batch() -> None:
     with (
-        failing(Late(Broken(2000, 50, at=0)), feedline.LoaderError, epochs=1),
+        failing(Awaited(Broken(2000, 50, at=0)), feedline.LoaderError, epochs=1),
         pytest.raises(feedline.LoaderError, match="sample 0 is truncated"),
     ):
         feedline.attach("train", batch_size=50)
@@ -134,7 +124,7 @@ def test_it_raises_in_iter() -> None:
             raise RuntimeError("the bucket is gone")
 
     with (
-        failing(Late(NoStart()), feedline.LoaderError, epochs=1),
+        failing(Awaited(NoStart()), feedline.LoaderError, epochs=1),
         pytest.raises(feedline.LoaderError, match="the bucket is gone"),
     ):
         feedline.attach("train", batch_size=50)

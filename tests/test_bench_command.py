@@ -76,7 +76,7 @@ def warming(mark):
     with open(mark, "a+") as file:
         file.write("x")
         file.seek(0)
-        wait_secs = 0.08 / len(file.read())
+        wait_secs = 0.32 / 4 ** len(file.read())
     while True:
         time.sleep(wait_secs)
         yield np.zeros((8, 4))

@@ -45,7 +45,8 @@ def test_a_killed_consumer_frees_what_it_held_at_once(start: Start) -> None:
             killed_at = victim.kill()
             eventually(lambda: joined(server.stats()) == 1)
             eventually(lambda: server.stats()["samples"] > 21 + room)
-            assert time.monotonic() - killed_at < 1.0
+            # Long before it would be cut off for standing still.
+            assert time.monotonic() - killed_at < 10.0
             assert reading.result() == expected(0, 3000, 7)
         feed.close()
 

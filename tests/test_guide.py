@@ -13,7 +13,6 @@ import pytest
 
 import guide
 from feedline._core import cli
-from processes import eventually, processes_with
 
 pytestmark = pytest.mark.timeout(150, method="thread")
 
@@ -66,21 +65,21 @@ def test_a_server_and_its_jobs(tmp_path: Path) -> None:
     assert server.returncode == 130, talk
 
 
-def test_one_script_brings_its_loader(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("servers_leave")
+def test_one_script_brings_its_loader(tmp_path: Path) -> None:
     both = script("first-feed", "both.py", tmp_path)
     both.write_text(both.read_text().replace("batch_size=96)", "batch_size=96, linger_secs=0.1)"))
     assert run([sys.executable, str(both)], tmp_path) == "2000 samples\n"
-    eventually(lambda: not processes_with(str(folder)))
 
 
-def test_the_same_script_with_seeds(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("servers_leave")
+def test_the_same_script_with_seeds(tmp_path: Path) -> None:
     train = script("several-jobs", "train.py", tmp_path)
     command = [*FEEDLINE, "run", "-n", "2", "--", sys.executable, str(train), "--seed", "{i}"]
     output = run(command, tmp_path)
     for seed in (0, 1):
         for epoch in (0, 1):
             assert f"seed {seed}, epoch {epoch}: 1000 samples" in output
-    eventually(lambda: not processes_with(str(folder)))
 
 
 def is_understood(command: tuple[str, ...]) -> bool:

@@ -78,7 +78,7 @@ def test_list_and_then_nothing_more_holds_nobody_up_beyond_the_stall_time() -> N
     """It has read its epoch, keeps the batches and doesn't ask again."""
     loader = Numbered(2000, 10, width=999)
     with (
-        feedline.Server(loader, "train", epochs=2, wait_for=2, ring=60, stall_timeout_secs=0.5),
+        feedline.Server(loader, "train", epochs=2, wait_for=2, ring=60, stall_timeout_secs=3),
         ThreadPoolExecutor(1) as pool,
     ):
         hoarding = feedline.attach("train", batch_size=7)

@@ -225,7 +225,7 @@ def test_the_file_tells_the_whole_story(tmp_path: Path) -> None:
 def test_the_last_line_says_why(tmp_path: Path, how: str, state: str, why: str) -> None:
     path = tmp_path / "feed.jsonl"
     source = Broken(60, 10, at=30) if how == "raise" else Endless(10)
-    server = feedline.Server(source, "train", metrics_file=path).start()
+    server = feedline.Server(source, "train", metrics_file=path, ring=20).start()
     feed = feedline.attach("train")
     if how == "raise":
         with pytest.raises(feedline.LoaderError):
@@ -307,6 +307,7 @@ def test_a_forked_child_leaves_its_parents_outlets_alone(tmp_path: Path) -> None
             os._exit(0)
         assert os.waitpid(pid, 0)[1] == 0
         assert numbers(scrape(server.stats()["metrics_port"]))["feedline_up"]
+        eventually(lambda: bool(lines(path)))
         assert lines(path)[-1]["state"] != "stopped"
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import pytest
 import feedline
 from child import say
 from conftest import Start
-from loaders import Opaque
+from loaders import Awaited, Opaque
 
 
 def batches(count: int = 5) -> list[dict[str, Any]]:
@@ -55,13 +53,8 @@ def test_in_another_process(start: Start) -> None:
 
 
 def test_the_server_refuses_with_the_fields_name_and_the_way_out() -> None:
-    class Late:
-        def __iter__(self) -> Iterator[Any]:
-            # Long enough for the consumer to be there.
-            time.sleep(0.3)
-            return iter(batches())
-
-    server = feedline.Server(Late(), "train", epochs=1)
+    loader = Awaited(batches())
+    loader.server = server = feedline.Server(loader, "train", epochs=1)
     server.start()
     with pytest.raises(feedline.SchemaError) as seen:
         feedline.attach("train", allow_pickle=True)

@@ -86,9 +86,9 @@ def test_any_batch() -> None:
     ]
 
 
-def test_in_a_job(folder: Path) -> None:
+@pytest.mark.usefixtures("servers_leave")
+def test_in_a_job() -> None:
     code = block("import feedline, torch").replace(
         "transform=flip", "transform=flip, linger_secs=0.1"
     )
     assert run(code) == "13 624\n"
-    eventually(lambda: not processes_with(str(folder)))

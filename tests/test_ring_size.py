@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import resource
-import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,7 @@ import pytest
 import feedline
 from child import say
 from conftest import Start
-from loaders import Numbered
+from loaders import Awaited, Numbered
 from reading import expected, read
 
 MB = 1_000_000
@@ -64,16 +62,11 @@ def test_sizes_that_are_none(ring: Any) -> None:
 
 
 def test_a_ring_too_small_for_two_batches_names_both_sizes() -> None:
-    class Large:
-        def __iter__(self) -> Iterator[Any]:
-            # Long enough for the consumer to be there.
-            time.sleep(0.3)
-            yield np.zeros((10, 1_000_000), np.uint8)
-
-    server = feedline.Server(Large(), "train", epochs=1, ring="1MB")
+    loader = Awaited([np.zeros((10, 1_000_000), np.uint8)])
+    loader.server = server = feedline.Server(loader, "train", epochs=1, ring="1MB")
     server.start()
     with pytest.raises(feedline.FeedMemoryError) as seen:
-        feedline.attach("train", timeout_secs=5)
+        feedline.attach("train")
     with pytest.raises(feedline.FeedMemoryError) as raised:
         server.wait()
     for error in (seen.value, raised.value):

@@ -210,7 +210,7 @@ def test_one_rank_dies_and_the_other_goes_on(start: Start) -> None:
 
 
 def test_a_rank_that_comes_too_late_is_told(start: Start) -> None:
-    server = serve(start, stall_timeout_secs=1.0)
+    server = serve(start, stall_timeout_secs=3.0)
     first = rank(start, 0)
     assert got(first.ask("epoch")) == whole_epoch(0, 0), "it goes on alone in the end"
     second = rank(start, 1)

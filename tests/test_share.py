@@ -224,6 +224,10 @@ def test_other_options_than_the_servers_are_pointed_out(caplog: pytest.LogCaptur
     assert ["history=0.5" in message for message in caplog.messages] == [True]
 
 
+def _stop_train() -> None:
+    subprocess.run([sys.executable, "-m", "feedline", "stop", "train"], check=True, timeout=60)
+
+
 def test_a_loader_that_refers_to_other_values_is_pointed_out(tmp_path: Path) -> None:
     """A feed of the training set under the same name would pass for the validation set."""
     script = tmp_path / "train.py"
@@ -231,7 +235,7 @@ def test_a_loader_that_refers_to_other_values_is_pointed_out(tmp_path: Path) -> 
         "import feedline, sys, numpy as np\n"
         "split = sys.argv[1]\n"
         "make = lambda: [np.full(4, len(split))]\n"
-        "feed = feedline.share(make, 'train', linger_secs=3)\n"
+        "feed = feedline.share(make, 'train', linger_secs=600)\n"
         "print(next(iter(feed))[0])\n"
     )
     said = []
@@ -244,6 +248,7 @@ def test_a_loader_that_refers_to_other_values_is_pointed_out(tmp_path: Path) -> 
     assert "with the loader of split='train'\n" in said[2]
     assert "does not count: split='val'\n" in said[2]
     assert "feedline stop train" in said[2]
+    _stop_train()
 
 
 def test_a_loader_that_was_changed_meanwhile_is_pointed_out(tmp_path: Path) -> None:
@@ -251,7 +256,7 @@ def test_a_loader_that_was_changed_meanwhile_is_pointed_out(tmp_path: Path) -> N
     script = tmp_path / "train.py"
     text = (
         "import feedline, numpy as np\n"
-        "feed = feedline.share(lambda: [np.zeros(4)], 'train', linger_secs=3)\n"
+        "feed = feedline.share(lambda: [np.zeros(4)], 'train', linger_secs=600)\n"
         "print(next(iter(feed)).sum())\n"
     )
     said = []
@@ -267,6 +272,7 @@ def test_a_loader_that_was_changed_meanwhile_is_pointed_out(tmp_path: Path) -> N
     assert said[:2] == ["", ""]
     assert "runs already" in said[2]
     assert f"{script}, line 2, of 19" in said[2]
+    _stop_train()
 
 
 def test_the_server_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:

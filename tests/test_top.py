@@ -174,6 +174,7 @@ def test_the_ranks_of_a_job_belong_together(start: Start) -> None:
 
 def test_nobody_there_is_no_bottleneck() -> None:
     with feedline.Server(Numbered(100, 10), "train", samples=100):
+        eventually(lambda: top("train", interval_secs=0.1)["batches"] > 0)
         assert "nobody reads this feed" in top("train", interval_secs=0.1)["verdict"]["text"]
     with feedline.Server(Numbered(100, 10), "train", samples=100, wait_for=3):
         eventually(lambda: top("train", interval_secs=0.1)["batches"] > 0)
@@ -195,9 +196,17 @@ def test_what_is_loaded_needs_no_loader() -> None:
 def test_a_first_batch_that_takes_long_shows(start: Start) -> None:
     start(roles.serve, loader="Stuck", loader_args=[0, 10])
     eventually(lambda: bool(feedline.feeds()))
+    eventually(lambda: top("train", interval_secs=0.1)["loader_call_secs"] > 0)
     verdict = top("train", interval_secs=0.1)["verdict"]
     assert verdict["kind"] == "quiet"
     assert verdict["text"].startswith("starting: the loader has been at its first batch for ")
+    job = start(roles.consume)
+    eventually(lambda: bool(top("train", interval_secs=0.1)["consumers"]))
+    feed = top("train", interval_secs=0.1)
+    assert feed["verdict"]["text"].endswith(", and 1 job waits for it")
+    (consumer,) = feed["consumers"]
+    assert {"pid": job.pid, "joined": False, "waiting": True}.items() <= consumer.items()
+    job.kill()
 
 
 def test_a_feed_that_does_not_run_is_an_error() -> None:

@@ -12,7 +12,7 @@ from chaos.points import CONSUMER
 from chaos.stage import Stage, await_death, await_stop, longest_pause, read_on
 from conftest import Start
 
-STALL_SECS = 0.4
+STALL_SECS = 2.0
 
 
 def fault(point: str, action: str) -> str:

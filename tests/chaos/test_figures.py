@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,23 @@ from chaos.conftest import Note
 from chaos.points import SAMPLES
 from chaos.stage import Stage, await_report, serve_again
 from conftest import Start
+from processes import Child, eventually
 
 pytestmark = pytest.mark.alone
 
 ROUNDS = 5
 PAUSE_SECS = 0.1
 LOST_WITHIN_SECS = 1.0
+
+
+def _await_all_waiting(victim: Child, stage: Stage) -> None:
+    def all_wait() -> bool:
+        stats = stage.server.ask("stats")["stats"]
+        is_full = stats["ring_samples"] - stats["ring_used_samples"] < 10
+        others = [one for one in stats["consumers"] if one["pid"] != victim.pid]
+        return is_full and all(one["waiting"] for one in others)
+
+    eventually(all_wait)
 
 
 def test_a_consumer_is_killed_and_the_others_go_on(start: Start, note: Note) -> None:
@@ -29,7 +39,7 @@ def test_a_consumer_is_killed_and_the_others_go_on(start: Start, note: Note) -> 
         victim = stage.consumer(slow_secs=3600)
         victim.expect("reading")
         # The ring fills, and the others wait.
-        time.sleep(0.3)
+        _await_all_waiting(victim, stage)
         killed.append(victim.kill())
         stage.go_on()
     pauses = [pause for report in stage.end() for pause in report["pauses"]]

@@ -150,16 +150,23 @@ fn starting(evidence: &Evidence<'_>) -> Option<Verdict> {
         return None;
     }
     let at_it = stats.loader_call_secs;
+    let waiting = match stats.consumers.iter().filter(|one| one.waiting).count() {
+        0 => String::new(),
+        jobs => format!(", and {} for it", who_waits(jobs, jobs)),
+    };
     if at_it < FIRST_BATCH_SECS {
         let text = if at_it > 0.0 {
-            format!("starting: the loader has been at its first batch for {}", secs(at_it))
+            format!("starting: the loader has been at its first batch for {}{waiting}", secs(at_it))
         } else {
             "starting".into()
         };
         return Some(verdict(Kind::Quiet, text));
     }
-    let text =
-        format!("stuck: the loader has been at its first batch for {}{}", secs(at_it), cause::stuck_at(evidence));
+    let text = format!(
+        "stuck: the loader has been at its first batch for {}{waiting}{}",
+        secs(at_it),
+        cause::stuck_at(evidence)
+    );
     Some(verdict(Kind::Stuck, text))
 }
 

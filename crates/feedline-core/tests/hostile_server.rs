@@ -21,7 +21,7 @@ use rustix::fs::{MemfdFlags, OFlags, SealFlags, fcntl_add_seals, fcntl_setfl, ft
 use rustix::pipe::PipeFlags;
 
 /// How long a consumer may wait for what doesn't come.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 fn cut(fields: Vec<Field>) -> RingInfo {
     let structure = Structure([vec![Node::List(fields.len() as u32)], vec![Node::Leaf; fields.len()]].concat());

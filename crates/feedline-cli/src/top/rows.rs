@@ -124,6 +124,7 @@ fn pid(view: &View, consumer: &ConsumerStats) -> Vec<Span<'static>> {
 fn waiting(stats: &ServerStats, consumer: &ConsumerStats, job: &Job, is_wide: bool) -> Vec<Span<'static>> {
     let word = match job.process.state {
         'T' | 't' => Some(("stopped", BAD)),
+        _ if !consumer.joined && consumer.waiting => Some(("for the first batch", FAIR)),
         _ if !consumer.joined => Some(("not asked yet", DIM)),
         _ if !stats.gate_open => Some(("for the others", DIM)),
         _ if waits_for_epoch(stats, consumer) => Some(("for its epoch", DIM)),

@@ -329,6 +329,8 @@ fn what_cannot_be_judged_is_not() {
     gate.is(quiet, &["waits for 2 of 6 jobs: wait_for=6"]);
     let starting = |secs: f64| hungry().with(|case| (case.stats.batches, case.stats.loader_call_secs) = (0, secs));
     starting(12.0).is(quiet, &["starting: the loader has been at its first batch for 12 s"]);
+    let awaited = starting(12.0).with(|case| case.stats.consumers.iter_mut().for_each(|one| one.waiting = true));
+    awaited.is(quiet, &["first batch for 12 s, and 4 jobs wait for it"]);
     starting(0.0).is(quiet, &["starting"]);
     starting(300.0).is(Kind::Stuck, &["first batch for 5m00s", "0 % CPU", "stack"]);
 }

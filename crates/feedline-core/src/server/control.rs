@@ -243,6 +243,9 @@ impl Control {
                     if consumer && !self.door.seats(&self.shared, &peer, others) {
                         return Err(WireError::Closed);
                     }
+                    if consumer {
+                        self.shared.lock().members.expect(id, peer.pid, peer.uid);
+                    }
                 }
                 Request::Join(join) => {
                     let Stage::Welcome(_) = link.stage else { return Err(WireError::Malformed("an early join")) };

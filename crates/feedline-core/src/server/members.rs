@@ -42,6 +42,8 @@ pub(super) struct Member {
 #[derive(Default)]
 pub(super) struct Members {
     map: BTreeMap<u64, Member>,
+    /// The pid and user of those who wait for the first ring.
+    early: BTreeMap<u64, (u32, u32)>,
     /// Enough have asked once: from then on everybody is answered at once.
     pub gate_open: bool,
     /// The furthest epoch that anybody who is gone had reached.
@@ -68,7 +70,13 @@ impl Member {
 }
 
 impl Members {
+    /// Somebody has come, and waits for the first ring.
+    pub fn expect(&mut self, id: u64, pid: u32, uid: u32) {
+        self.early.insert(id, (pid, uid));
+    }
+
     pub fn insert(&mut self, id: u64, member: Member) {
+        self.early.remove(&id);
         self.map.insert(id, member);
         self.alone_since = None;
     }
@@ -79,6 +87,7 @@ impl Members {
             self.reached = self.reached.max(epoch);
             self.reached_sample = self.reached_sample.max(released);
         }
+        self.early.remove(&id);
         let member = self.map.remove(&id);
         if self.map.is_empty() {
             self.alone_since = Some(Since::now());
@@ -184,6 +193,11 @@ impl Members {
     /// Of all; `age` tells how long a sample has been there.
     pub fn stats(&self, log: &Log, age: impl Fn(u64) -> Duration) -> Vec<ConsumerStats> {
         let mut jobs = BTreeMap::new();
+        let mode = Manner::words(0).0.to_owned();
+        let early = self.early.iter().map(|(&id, &(pid, uid))| {
+            let mode = mode.clone();
+            ConsumerStats { id, pid, uid, job: id, mode, waiting: true, ..ConsumerStats::default() }
+        });
         self.map
             .iter()
             .map(|(&id, member)| {
@@ -216,6 +230,7 @@ impl Members {
                     resting: member.joined && page.is_resting(),
                 }
             })
+            .chain(early)
             .collect()
     }
 }

@@ -138,7 +138,7 @@ pub struct ConsumerStats {
     pub skipped: u64,
     /// Time that it waited for data.
     pub waited_secs: f64,
-    /// Whether it waits right now.
+    /// Whether it waits right now; one that has not joined, for the feed's first batch.
     pub waiting: bool,
     /// Whether it has read an epoch and not asked for the next.
     pub resting: bool,
