@@ -1,4 +1,4 @@
-"""A server whose loader hangs until it is released, its consumers, and hearing what they log."""
+"""Loaders that hang until they are released, their servers and consumers, and what those log."""
 
 from __future__ import annotations
 
@@ -65,6 +65,19 @@ class Hanging(Numbered):
             if batch[1][-1] == SAMPLES - 1 and self.last is not None:
                 wait_in_python(self.last)
             yield batch
+
+
+class Awaited:
+    """Begins once somebody waits for its first batch."""
+
+    server: feedline.Server
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        eventually(lambda: bool(self.server.stats()["consumers"]))
+        return iter(self.loader)
 
 
 class HangingDataset(NumberedDataset):

@@ -16,9 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-import feedline
-from processes import eventually
-
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
@@ -42,19 +39,6 @@ def content(keys: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.uint8]:
 def numbered_batch(epoch: int, start: int, stop: int, width: int) -> Batch:
     keys = np.arange(start, stop, dtype=np.int64) + epoch * EPOCH
     return content(keys, width), keys
-
-
-class Awaited:
-    """Begins once somebody waits for its first batch."""
-
-    server: feedline.Server
-
-    def __init__(self, loader: Any) -> None:
-        self.loader = loader
-
-    def __iter__(self) -> Iterator[Any]:
-        eventually(lambda: bool(self.server.stats()["consumers"]))
-        return iter(self.loader)
 
 
 class Numbered:

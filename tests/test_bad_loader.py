@@ -13,7 +13,8 @@ import pytest
 import feedline
 import roles
 from conftest import Start
-from loaders import Awaited, Broken, Numbered, torch_loader
+from hanging import Awaited
+from loaders import Broken, Numbered, torch_loader
 from processes import eventually
 from reading import expected, is_exact, keys_of, read
 

@@ -12,7 +12,8 @@ import pytest
 import feedline
 from child import say
 from conftest import Start
-from loaders import Awaited, Opaque
+from hanging import Awaited
+from loaders import Opaque
 
 
 def batches(count: int = 5) -> list[dict[str, Any]]:

@@ -12,7 +12,8 @@ import pytest
 import feedline
 from child import say
 from conftest import Start
-from loaders import Awaited, Numbered
+from hanging import Awaited
+from loaders import Numbered
 from reading import expected, read
 
 MB = 1_000_000
