@@ -63,7 +63,9 @@ export class Jobs {
     set(command.firstChild, 'title', consumer.command);
     set(now.firstChild, 'data-tone', tone);
     write(now.firstChild, word);
-    write(size, consumer.batch_size === null ? 'own' : count(consumer.batch_size / (consumer.rank?.[1] ?? 1)));
+    // It says so when it asks for its first batch.
+    const own = consumer.joined ? 'own' : '';
+    write(size, consumer.batch_size === null ? own : count(consumer.batch_size / (consumer.rank?.[1] ?? 1)));
     write(batches, amount(consumer.batches_per_sec));
     write(samples, isWhole ? '–' : amount(consumer.samples_per_sec));
     const [share, bar] = waits.firstChild.children;

@@ -136,7 +136,7 @@ export function shortCommand(command) {
 /** What a consumer is doing. */
 export function consumerState({ joined, waiting, resting, state }) {
   if (state === 'T' || state === 't') return ['bad', 'stopped'];
-  if (!joined && !waiting) return ['calm', 'attached'];
   if (waiting) return ['warn', 'waits'];
+  if (!joined) return ['calm', 'attached'];
   return resting ? ['calm', 'rests'] : ['good', 'reads'];
 }
