@@ -321,18 +321,22 @@ def test_a_signal_leaves_the_terminal_as_it_was(
     assert screen.end() == code
 
 
-@pytest.mark.parametrize("is_told", [True, False])
-def test_it_ends_with_its_terminal(screens: list[Screen], is_told: bool) -> None:
+@pytest.mark.parametrize(("is_told", "is_stopped"), [(True, False), (False, False), (True, True)])
+def test_it_ends_with_its_terminal(screens: list[Screen], is_told: bool, is_stopped: bool) -> None:
     """Whether or not a signal tells it: a terminal that is gone can be read from without end."""
     screen = Screen()
     screens.append(screen)
     screen.wait_for("q quits")
+    if is_stopped:
+        # Wherever it is: it sees both at once.
+        os.kill(screen.process.pid, signal.SIGSTOP)
     if is_told:
         os.kill(screen.process.pid, signal.SIGHUP)
     os.close(screen.slave)
     os.close(screen.master)
-    assert screen.process.wait(PATIENCE_SECS) is not None
     screen.master, screen.slave = pty.openpty()
+    os.kill(screen.process.pid, signal.SIGCONT)
+    assert screen.process.wait(PATIENCE_SECS) in (0, -signal.SIGHUP)
 
 
 def test_feeds_of_the_doctor_are_shown_to_who_names_them() -> None:

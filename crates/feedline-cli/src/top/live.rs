@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use feedline_core::names;
@@ -21,21 +22,22 @@ use super::paint::{self, DIM};
 use crate::output::is_coloured;
 use crate::watch::{Found, Watcher};
 
-/// How often keys, signals and news are looked for.
+/// How often signals and news are looked for.
 const TICK: Duration = Duration::from_millis(50);
 /// Rates are wanted soon, however seldom somebody wants to look.
 const FIRST: Duration = Duration::from_secs(1);
 /// How long a feed that ended is remembered.
 const REMEMBERED: Duration = Duration::from_secs(15);
 
-/// The terminal is ours until this is dropped. A panic gives it back too, before it says anything.
-struct Screen(DefaultTerminal);
+/// The terminal is ours until this is dropped. A panic gives it back too, before it says anything. What is inside is not dropped:
+/// it would complain, and abort, where there is no terminal any more to complain to.
+struct Screen(ManuallyDrop<DefaultTerminal>);
 
 impl Drop for Screen {
     fn drop(&mut self) {
+        let _ = self.0.show_cursor();
         // A panic has given it back, and a second time would write over what it said.
         if !std::thread::panicking() {
-            // There may be no terminal any more to say anything to.
             let _ = ratatui::try_restore();
         }
     }
@@ -72,7 +74,7 @@ pub(super) fn run(names: &[String], interval: Duration) -> anyhow::Result<u8> {
     }
     let news = watch(names.to_vec(), interval);
     let code = {
-        let mut screen = Screen(ratatui::try_init()?);
+        let mut screen = Screen(ManuallyDrop::new(ratatui::try_init()?));
         let mut state = State { has_colours: is_coloured(&std::io::stdout()), ..State::default() };
         follow(&mut screen.0, &mut state, &news, &ended_by)
     };
@@ -82,7 +84,11 @@ pub(super) fn run(names: &[String], interval: Duration) -> anyhow::Result<u8> {
         SIGINT => return Ok(130),
         signal => signal_hook::low_level::emulate_default_handler(signal)?,
     }
-    Ok(code?)
+    match code {
+        // What was being drawn came too late.
+        Err(_) if has_terminal_ended() => Ok(0),
+        code => Ok(code?),
+    }
 }
 
 /// Looks from a thread of its own: a server that is stopped must not hold up the keys. It ends when nobody listens.
@@ -100,34 +106,38 @@ pub(super) fn watch(names: Vec<String>, interval: Duration) -> Receiver<Vec<Foun
     receiver
 }
 
+/// Reads keys from a thread of its own: whoever reads from a terminal that has ended reads nothing, at once, and does that for
+/// ever. It ends with the process.
+fn keys() -> Receiver<std::io::Result<Event>> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    std::thread::spawn(move || while sender.send(event::read()).is_ok() {});
+    receiver
+}
+
 fn follow(
     terminal: &mut DefaultTerminal,
     state: &mut State,
     news: &Receiver<Vec<Found>>,
     ended_by: &AtomicUsize,
 ) -> std::io::Result<u8> {
+    let keys = keys();
     let mut is_stale = true;
-    while ended_by.load(Ordering::Relaxed) == 0 {
-        match news.recv_timeout(Duration::ZERO) {
+    while ended_by.load(Ordering::Relaxed) == 0 && !has_terminal_ended() {
+        match news.try_recv() {
             Ok(found) => {
                 state.see(found);
                 is_stale = true;
             }
-            Err(RecvTimeoutError::Timeout) => {}
+            Err(TryRecvError::Empty) => {}
             // The thread is gone, and its panic is on the screen that we leave now.
-            Err(RecvTimeoutError::Disconnected) => return Ok(1),
+            Err(TryRecvError::Disconnected) => return Ok(1),
         }
         if std::mem::take(&mut is_stale) {
             terminal.draw(|frame| state.draw(frame))?;
         }
-        if rest_until_the_terminal_ends() {
-            return Ok(0);
-        }
-        if !event::poll(Duration::ZERO)? {
-            continue;
-        }
+        let Ok(event) = keys.recv_timeout(TICK) else { continue };
         is_stale = true;
-        if let Event::Key(key) = event::read()?
+        if let Event::Key(key) = event?
             && let Wish::Quit(code) = state.obey(key)
         {
             return Ok(code);
@@ -136,16 +146,14 @@ fn follow(
     Ok(0)
 }
 
-/// Waits for a key, or a tick: whether there is a terminal no more. Whoever reads from one that has ended reads nothing, at once,
-/// and `event::poll` does that for ever.
-fn rest_until_the_terminal_ends() -> bool {
+fn has_terminal_ended() -> bool {
     let (stdin, stdout) = (std::io::stdin(), std::io::stdout());
     let mut fds = vec![PollFd::new(&stdout, PollFlags::empty())];
     // Keys come from elsewhere if it isn't.
     if stdin.is_terminal() {
-        fds.push(PollFd::new(&stdin, PollFlags::IN));
+        fds.push(PollFd::new(&stdin, PollFlags::empty()));
     }
-    let _ = poll(&mut fds, Timespec::try_from(TICK).ok().as_ref());
+    let _ = poll(&mut fds, Some(&Timespec::default()));
     fds.iter().any(|fd| fd.revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL))
 }
 
