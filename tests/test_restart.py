@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -35,10 +36,15 @@ def follow_epochs(name: str, epochs: int, batch_size: int, **options: Any) -> No
     say("done")
 
 
-def _epochs(consumer: Any, epochs: int) -> list[dict[str, Any]]:
+def _epochs(consumer: Any, epochs: int, consumers: Sequence[Any]) -> list[dict[str, Any]]:
+    """Give what one reports of its epochs. If it is silent: it may wait for the others."""
     reports: list[dict[str, Any]] = []
     while len(reports) < epochs:
-        report = consumer.report()
+        try:
+            report = consumer.report()
+        except AssertionError as error:
+            others = [(one.said(), one.stderr) for one in consumers if one is not consumer]
+            raise AssertionError(f"{error}\nthe others: {others}") from None
         assert report["event"] in ("going", "epoch"), report
         if report["event"] == "epoch":
             reports.append(report)
@@ -73,7 +79,7 @@ def test_with_a_state_file_everybody_gets_every_sample_exactly_once(
         server = start(roles.serve, **{**options, "wait_for": 1})
         server.expect("ready")
     for consumer, size in zip(consumers, sizes, strict=True):
-        for epoch, report in enumerate(_epochs(consumer, 3)):
+        for epoch, report in enumerate(_epochs(consumer, 3, consumers)):
             want = expected(epoch, SAMPLES, size)
             assert report["keys"] == want.keys
             assert report["sizes"] == want.sizes
@@ -97,7 +103,7 @@ def test_without_one_it_is_exact_if_epochs_depend_on_their_number_alone(start: S
         server = start(roles.serve, **options, ring=200)
         server.expect("ready")
     for consumer, size in zip(consumers, sizes, strict=True):
-        for epoch, report in enumerate(_epochs(consumer, 4)):
+        for epoch, report in enumerate(_epochs(consumer, 4, consumers)):
             assert report["keys"] == expected(epoch, SAMPLES, size).keys
             assert report["exact"]
 
