@@ -207,6 +207,7 @@ def test_a_first_batch_that_takes_long_shows(start: Start) -> None:
     (consumer,) = feed["consumers"]
     assert {"pid": job.pid, "joined": False, "waiting": True}.items() <= consumer.items()
     job.kill()
+    eventually(lambda: not top("train", interval_secs=0.1)["consumers"])
 
 
 def test_a_feed_that_does_not_run_is_an_error() -> None:

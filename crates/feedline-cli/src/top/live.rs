@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use feedline_core::names;
@@ -135,7 +135,11 @@ fn follow(
         if std::mem::take(&mut is_stale) {
             terminal.draw(|frame| state.draw(frame))?;
         }
-        let Ok(event) = keys.recv_timeout(TICK) else { continue };
+        let event = match keys.recv_timeout(TICK) {
+            Ok(event) => event,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => return Ok(1),
+        };
         is_stale = true;
         if let Event::Key(key) = event?
             && let Wish::Quit(code) = state.obey(key)
