@@ -79,9 +79,11 @@ def _main() -> None:
         shared = feedline.attach("bench-face")
         shared._seat.note = "what its server printed: ..."
         transformed = feedline.attach("bench-face", transform=lambda batch: batch)
-        rebuilt: Any = DataLoader(feedline.attach("bench-face").dataset, batch_size=None)  # type: ignore[attr-defined]
+        made: Any = feedline.attach("bench-face")
+        rebuilt: Any = DataLoader(made.dataset, made.batch_size, collate_fn=made.collate_fn)
+        seat = feedline.attach("bench-face")._seat
         faces: dict[str, Callable[[], Any]] = {
-            "bare": feedline.attach("bench-face")._seat.core.iterate,
+            "bare": lambda: seat.core.iterate(seat),
             "feed": feed.__iter__,
             "share": shared.__iter__,
             "transform": transformed.__iter__,

@@ -102,9 +102,11 @@ def test_what_runs_is_listed(start: Start) -> None:
         header, row = run("ls", door=door).stdout.splitlines()
         assert header.split()[:2] == ["NAME", "PID"]
         assert row.split()[:2] == ["train", str(server.pid)]
+        assert header.split()[-3:] == ["RING", "SERVER", "UP"]
     [listed] = json.loads(run("ls", "--json", door=binary()).stdout)
     assert (listed["name"], listed["pid"]) == ("train", server.pid)
     assert listed["stats"]["name"] == "train"
+    assert listed["server_bytes"] > 0
 
     assert run("stop", "--all", door=binary()).stderr == f"stopped train (pid {server.pid})\n"
     assert run("ls", door=binary()).stdout == ""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 import feedline
 from loaders import EPOCH, Endless, Numbered
+from processes import eventually
 from reading import expected, is_exact, keys_of, read
 
 
@@ -79,7 +82,7 @@ def test_the_end_is_known_after_the_server_is_gone() -> None:
 
 
 def test_a_fast_consumer_is_in_the_next_epochs_while_a_slow_one_ends_the_first() -> None:
-    with feedline.Server(Numbered(50, 10), "train", epochs=4, ring=220):
+    with feedline.Server(Numbered(50, 10), "train", epochs=4, ring=220, epochs_ahead=3):
         slow = feedline.attach("train", batch_size=10)
         slow_iterator = iter(slow)
         first = next(slow_iterator)
@@ -200,3 +203,54 @@ def test_epoch_counts_from_zero() -> None:
                 assert feed.epoch == epoch
                 assert keys_of(batch)[0] // EPOCH == epoch
         feed.close()
+
+
+def waits(server: feedline.Server) -> bool:
+    """Whether the loader has had to wait: here only for an epoch that may not begin yet."""
+    return bool(server.stats()["wait_secs"] > 0)
+
+
+@pytest.mark.parametrize(("epochs_ahead", "begun"), [(None, 3), (0, 1), (5, 6), (61, 62)])
+def test_a_tiny_dataset_is_not_read_far_ahead(epochs_ahead: int | None, begun: int) -> None:
+    options: dict[str, Any] = {} if epochs_ahead is None else {"epochs_ahead": epochs_ahead}
+    loader = Numbered(8, 4)
+    with feedline.Server(loader, "train", **options) as server:
+        eventually(lambda: waits(server))
+        assert loader.epochs_begun == begun
+        with feedline.attach("train", batch_size=4) as feed:
+            for epoch in range(3):
+                assert read(feed) == expected(epoch, 8, 4)
+                now = begun + epoch + 1
+                eventually(lambda now=now: loader.epochs_begun == now)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("lag", ["block", "history", "skip"])
+def test_the_slowest_bounds_how_many_epochs_are_read_ahead(lag: Any) -> None:
+    loader = Numbered(8, 4)
+    with (
+        feedline.Server(loader, "train", lag=lag, wait_for=2) as server,
+        feedline.attach("train", batch_size=4) as slow,
+        feedline.attach("train", batch_size=4) as fast,
+        ThreadPoolExecutor() as pool,
+    ):
+        standing = iter(slow)
+        first = pool.submit(next, standing)
+        for epoch in range(3):
+            assert read(fast) == expected(epoch, 8, 4)
+        first.result()
+        ahead = pool.submit(read, fast)
+        if lag == "skip":
+            assert ahead.result() == expected(3, 8, 4)
+            eventually(lambda: loader.epochs_begun == 7)
+        else:
+            eventually(lambda: any(one["waiting"] for one in server.stats()["consumers"]))
+            assert loader.epochs_begun == 3
+            read(standing)
+            assert ahead.result() == expected(3, 8, 4)
+            eventually(lambda: loader.epochs_begun == 4)
+
+
+@pytest.mark.parametrize("epochs_ahead", [-1, 62, 1.5, True, None])
+def test_numbers_of_epochs_that_cannot_be(epochs_ahead: Any) -> None:
+    with pytest.raises(feedline.FeedValueError, match="epochs_ahead"):
+        feedline.Server(Numbered(8, 4), "train", epochs_ahead=epochs_ahead)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -10,13 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
 import pytest
 
 import feedline
 from child import say
 from conftest import Start
+from feedline import _starting
 from loaders import Batch, Numbered
 from processes import PATIENCE_SECS, eventually
 from reading import is_exact
@@ -153,6 +156,92 @@ def test_threads_attach_and_close_meanwhile(start: Start) -> None:
     """What they hold for a moment, lists of leases and of names, is free in the child."""
     report = start(fork_beside_threads_that_come_and_go).expect("done")
     assert report["outcomes"] == ["exit 0"] * 30
+
+
+def fork_beside_threads_that_list_feeds() -> None:
+    with feedline.Server(Numbered(100, 10), "train"):
+
+        def list_feeds() -> None:
+            # The error names what runs; it is made without the GIL.
+            with contextlib.suppress(feedline.FeedNotFoundError):
+                feedline.attach("nowhere", timeout_secs=0.0)
+            feedline.feeds()
+
+        def serve_another() -> bool:
+            with feedline.Server(Numbered(100, 10), "other"):
+                return [info.name for info in feedline.feeds()] == ["other", "train"]
+
+        fork_beside_threads(list_feeds, serve_another)
+
+
+def test_threads_list_feeds_meanwhile(start: Start) -> None:
+    """The table of the names that this process serves is the child's own: free, and empty."""
+    report = start(fork_beside_threads_that_list_feeds).expect("done")
+    assert report["outcomes"] == ["exit 0"] * 30
+
+
+def can_be_started() -> bool:
+    lock = _starting.try_lock("train")
+    if lock is not None:
+        lock.close()
+    return lock is not None
+
+
+def fork_while_a_server_is_being_started() -> None:
+    lock = _starting.try_lock("train")
+    assert lock is not None
+    child = in_a_fork(lambda: threading.Event().wait())
+    lock.close()
+    # The child needs a moment to let go of it.
+    eventually(can_be_started)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    say("locked")
+    _starting.lock_path("train").unlink()
+
+
+def test_a_child_does_not_keep_the_lock_of_a_start(start: Start) -> None:
+    """Nobody could start that feed's server until the child ends."""
+    start(fork_while_a_server_is_being_started).expect("locked")
+
+
+class LookedUpSlowly:
+    """Stands for a module, and lets whoever looks something up in it wait."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self.asked, self.may_go_on = threading.Event(), threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked.set()
+        self.may_go_on.wait()
+        return getattr(self.module, name)
+
+
+def fork_while_a_type_is_looked_up() -> None:
+    import numpy
+
+    slow = LookedUpSlowly(numpy)
+    sys.modules["numpy"] = cast(ModuleType, slow)
+
+    def serve() -> bool:
+        slow.may_go_on.set()
+        with (
+            feedline.Server([{"x": numpy.arange(3)}], "child", epochs=1),
+            feedline.attach("child") as feed,
+        ):
+            return [batch["x"].tolist() for batch in feed] == [[0, 1, 2]]
+
+    with feedline.Server([{"x": numpy.arange(3)}], "parent", epochs=1) as server:
+        slow.asked.wait()
+        say("forked", outcome=outcome(in_a_fork(serve)))
+        slow.may_go_on.set()
+        server.stop()
+
+
+def test_a_thread_looks_up_a_type_meanwhile(start: Start) -> None:
+    """What is looked up once and then remembered is not locked while it is looked up."""
+    assert start(fork_while_a_type_is_looked_up).expect("forked")["outcome"] == "exit 0"
 
 
 def take_a_first_batch() -> None:

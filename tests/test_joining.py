@@ -14,7 +14,7 @@ import pytest
 import feedline
 import roles
 from conftest import Start
-from loaders import EPOCH, Numbered
+from loaders import EPOCH, Endless, Numbered
 from processes import eventually, joined
 from reading import expected, keys_of, read
 
@@ -211,3 +211,26 @@ def test_after_breaking_off(
         assert found == [[first, first + 5] for first in firsts]
         assert [int(batch[0]) % 100 for batch in feed] == list(range(0, 40, 5))
     assert ["from its start again" in caplog.text] == [join == "auto"]
+
+
+def test_a_late_job_does_not_wait_for_an_endless_epoch(caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        feedline.Server(Endless(10), "train", ring=100, history=0) as server,
+        feedline.attach("train", batch_size=10) as early,
+    ):
+        reading = iter(early)
+        read(reading, limit=30)
+        late = feedline.attach("train", batch_size=10, timeout_secs=1)
+        with pytest.raises(feedline.StalledError, match="waits for epoch 1") as error:
+            next(iter(late))
+        assert 'join="now"' in str(error.value)
+        assert "samples=" in str(error.value)
+        words = "waits for epoch 1 to begin; epoch 0 is at sample"
+        told = [record for record in caplog.records if words in record.getMessage()]
+        assert len(told) == 1
+        # It has given its place back, and may begin now.
+        eventually(lambda: joined(server.stats()) == 1)
+        late.close()
+        early.close()
+        with feedline.attach("train", batch_size=10, join="now") as now:
+            assert keys_of(next(iter(now)))[0] >= 300

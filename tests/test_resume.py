@@ -64,6 +64,101 @@ def test_one_goes_on_at_the_next_sample(taken: int) -> None:
             assert reading.result() == expected(1, 100, 7)
 
 
+def test_an_epochs_first_sample_is_a_place() -> None:
+    """As torchdata's tests have it: a state from before the first batch, then the whole epoch."""
+    state: Any = None
+    with feedline.Server(ByEpoch(100, 10), "train", samples=100, ring=40, history=1.0) as server:
+        for epoch in range(2):
+            with feedline.attach("train", batch_size=10) as feed:
+                if state is not None:
+                    feed.load_state_dict(state)
+                    assert read(feed) == expected(epoch - 1, 100, 10)
+                iterator = iter(feed)
+                state = feed.state_dict()
+                assert state == {"feed": "train", "epoch": epoch, "sample": 0}
+                assert read(iterator) == expected(epoch, 100, 10)
+            eventually(lambda: not server.stats()["consumers"])
+        with feedline.attach("train", batch_size=10) as again:
+            again.load_state_dict(state)
+            assert again.state_dict() == state
+            assert read(again) == expected(1, 100, 10)
+
+
+def test_a_state_replaces_the_one_before() -> None:
+    with (
+        feedline.Server(ByEpoch(100, 10), "train", samples=100, ring=40, history=1.0),
+        feedline.attach("train", batch_size=10) as feed,
+    ):
+        start = feed.state_dict()
+        read(iter(feed), limit=3)
+        feed.load_state_dict({"feed": "train", "epoch": 0, "sample": 70})
+        feed.load_state_dict(start)
+        assert read(feed) == expected(0, 100, 10)
+
+
+@pytest.mark.parametrize("join", ["auto", "now"])
+def test_who_has_read_nothing_begins_like_a_newcomer_if_the_first_epoch_is_gone(
+    join: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        feedline.Server(ByEpoch(100, 10), "train", samples=100, ring=40, history=0) as server,
+        feedline.attach("train", batch_size=10) as other,
+        feedline.attach("train", batch_size=10, join=join) as feed,
+    ):
+        state = feed.state_dict()
+        for epoch in range(3):
+            assert read(other) == expected(epoch, 100, 10)
+        ahead = iter(other)
+        read(ahead, limit=6)
+        # The ring is full, and the epoch's start is gone.
+        eventually(lambda: server.stats()["samples"] == 400)
+        feed.load_state_dict(state)
+        iterator = iter(feed)
+        if join == "now":
+            other.close()
+            assert next(iterator) is not None
+            assert feed.epoch >= 3
+        else:
+            with ThreadPoolExecutor() as pool:
+                first = pool.submit(next, iterator)
+                eventually(lambda: joined(server.stats()) == 2)
+                read(ahead)
+                assert keys_of(first.result())[0] == 4 * EPOCH
+        assert any("epoch 0, which is gone" in record.getMessage() for record in caplog.records)
+
+
+def test_ranks_that_have_read_nothing_begin_together() -> None:
+    """The first one finds that epoch 0 is gone; the second gets what the first did."""
+    with (
+        feedline.Server(ByEpoch(100, 10), "train", samples=100, ring=40, history=0),
+        feedline.attach("train", batch_size=10) as other,
+        feedline.attach("train", batch_size=5, shard=(0, 2)) as first,
+        feedline.attach("train", batch_size=5, shard=(1, 2)) as second,
+        ThreadPoolExecutor() as pool,
+    ):
+        for epoch in range(3):
+            assert read(other) == expected(epoch, 100, 10)
+        other.close()
+        for feed in (first, second):
+            feed.load_state_dict({"feed": "train", "epoch": 0, "sample": 0})
+        reading = [pool.submit(read, feed) for feed in (first, second)]
+        keys = sorted(key for one in reading for key in one.result().keys)
+        assert len(keys) == 100
+        assert len({key // EPOCH for key in keys}) == 1
+        assert keys[0] >= 2 * EPOCH
+
+
+def test_a_feed_may_be_renamed() -> None:
+    """The name in the state is for whoever reads it."""
+    with (
+        feedline.Server(Numbered(100, 10), "imagenet-v2", history=1.0),
+        feedline.attach("imagenet-v2", batch_size=10) as feed,
+    ):
+        for state in ({"feed": "imagenet", "epoch": 0, "sample": 30}, {"epoch": 0, "sample": 30}):
+            feed.load_state_dict(state)
+            assert keys_of(next(iter(feed))) == list(range(30, 40))
+
+
 def test_in_an_epoch_that_has_ended_meanwhile() -> None:
     with (
         feedline.Server(Sized(100, 10), "train", ring=40, history="1MB") as server,
@@ -149,7 +244,6 @@ def test_an_epoch_far_ahead() -> None:
         {},
         None,
         {"feed": "train", "epoch": 1},
-        {"feed": "other", "epoch": 1, "sample": 2},
         {"feed": "train", "epoch": -1, "sample": 2},
         {"feed": "train", "epoch": "x", "sample": 2},
     ],

@@ -141,7 +141,9 @@ def test_a_module_that_shares_when_it_is_imported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [
-        (([1, 2], "train"), TypeError, "share(lambda: loader, ...)"),
+        (([1, 2], "train"), TypeError, "inner = loader; share(lambda: inner, "),
+        ((numbers, None), TypeError, "a feed's name is a str, not None"),
+        (("train", numbers), TypeError, "the function comes first"),
         ((numbers, "a/b"), feedline.FeedValueError, "a feed cannot be named"),
         ((lambda: [LOCK], "train"), feedline.FeedValueError, "make_loader"),
         ((lambda: 5, "train"), feedline.LoaderError, "int is not iterable"),
@@ -164,6 +166,8 @@ def test_what_cannot_be_shared(
         ({"linger_secs": -1}, feedline.FeedValueError, "linger_secs=-1 is not a time to wait"),
         ({"batch_size": 0}, feedline.BatchSizeError, "batch_size=0"),
         ({"_when_missing": print}, TypeError, "unexpected keyword"),
+        ({"mismatch": "ignore"}, feedline.FeedValueError, "mismatch='ignore' is not one of"),
+        ({"key": object}, feedline.FeedValueError, "is not a plain value"),
     ],
 )
 def test_bad_options_start_nothing(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pickle
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from loaders import Numbered
 from looking import top
 from processes import Child
 from reading import expected, read
+from sharing import SAMPLES, ids, numbers
 
 STRANGER, FRIEND, LAB = 54_321, 54_322, 54_399
 
@@ -160,6 +162,35 @@ def test_a_consumer_takes_a_feed_only_from_whom_it_trusts(start: Start, folder: 
         feedline.attach("train", batch_size=7)
     with feedline.attach("train", batch_size=7, allow=(FRIEND,)) as feed:
         assert read(feed) == expected(0, 100, 7)
+
+
+def share_and_read(allow: list[int]) -> None:
+    with feedline.share(numbers, "train", batch_size=7, allow=allow, linger_secs=0.1) as feed:
+        say("read", ids=ids(feed), server=feed.stats()["server_pid"])
+
+
+@needs_root
+@pytest.mark.usefixtures("servers_leave")
+def test_another_user_shares_a_feed_that_lingers(start: Start, folder: Path) -> None:
+    folder.chmod(0o755)
+    options: dict[str, Any] = {"allow": [FRIEND], "linger_secs": 600}
+    with feedline.share(numbers, "train", batch_size=7, **options) as feed:
+        server = feed.stats()["server_pid"]
+    friend = start(as_user, uid=FRIEND, role="share_and_read", allow=[0])
+    report = friend.expect("read")
+    os.kill(server, signal.SIGTERM)
+    assert (report["ids"], report["server"]) == (list(range(SAMPLES)), server)
+
+
+@needs_root
+def test_another_user_cannot_start_a_feed_in_a_folder_that_is_not_his(
+    start: Start, folder: Path
+) -> None:
+    folder.chmod(0o755)
+    friend = start(as_user, uid=FRIEND, role="share_and_read", allow=[0])
+    friend.expect_error(
+        feedline.FeedlineError, "only user root (0) can start it", str(folder), "FEEDLINE_DIR"
+    )
 
 
 @needs_root

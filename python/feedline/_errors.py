@@ -1,5 +1,10 @@
 """What goes wrong, by what one can do about it; each is also the built-in error to expect."""
 
+from __future__ import annotations
+
+import sys
+from typing import Any
+
 
 class FeedlineError(Exception):
     """Everything that Feedline raises on its own account."""
@@ -14,7 +19,11 @@ class ServerLostError(FeedlineError, ConnectionError):
 
 
 class LoaderError(FeedlineError):
-    """The loader raised, in the server's process; its own traceback is in the message."""
+    """The loader raised, in the server's process; its own traceback is in the message.
+
+    What is raised is also of the class that the loader raised, where that is a built-in one or this
+    process has it too: ``except ValueError`` works as it did around the loader itself.
+    """
 
 
 class SchemaError(FeedlineError, TypeError):
@@ -41,5 +50,50 @@ class FeedValueError(FeedlineError, ValueError):
     """An argument that can't be."""
 
 
+class FeedMismatchError(FeedlineError, ValueError):
+    """The feed of that name serves another loader than the one that was to be shared."""
+
+
 class FeedMemoryError(FeedlineError, MemoryError):
     """A ring that doesn't fit into memory."""
+
+
+def loader_error(message: str, raised: str | None = None) -> LoaderError:
+    """Make the ``LoaderError`` for an exception of the class ``raised``: ``module:qualified.name``.
+
+    Nothing is imported, and no code of that class runs: one that this process doesn't have, or that
+    is more than a plain exception, is left out.
+    """
+    found = None if raised is None else _plain_exception(raised)
+    if found is None:
+        return LoaderError(message)
+    members = {
+        "__module__": LoaderError.__module__,
+        "__qualname__": LoaderError.__qualname__,
+        "__doc__": LoaderError.__doc__,
+        # Not the class's own, which may want other arguments or show them in another way.
+        "__init__": lambda self, message: Exception.__init__(self, message),
+        "__str__": lambda self: str(self.args[0]),
+        "__reduce__": lambda self: (loader_error, (str(self), raised)),
+    }
+    try:
+        made: Any = type("LoaderError", (LoaderError, found), members)
+        error: LoaderError = made(message)
+    except TypeError:  # two that no class can be both of
+        return LoaderError(message)
+    return error
+
+
+def _plain_exception(name: str) -> type[Exception] | None:
+    module, _, path = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in path.split("."):
+        found = getattr(found, "__dict__", {}).get(part)
+    if type(found) is not type or not issubclass(found, Exception):
+        return None
+    # A StopIteration would pass for the epoch's end.
+    if issubclass(found, StopIteration | StopAsyncIteration | FeedlineError):
+        return None
+    own = [one for one in found.__mro__ if one.__module__ != "builtins"]
+    runs = {"__new__", "__init_subclass__", "__getattribute__", "__setattr__"}
+    return None if any(runs & vars(one).keys() for one in own) else found

@@ -66,6 +66,8 @@ def attach(
     ``join="auto"`` begins with the running epoch if its first sample is still there, else with the
     next, also after an epoch was broken off; ``"now"`` with the newest sample. ``"next"`` is like
     "auto", but goes on to the next epoch after breaking off: for loops that end each epoch early.
+    Who waits for an epoch to begin says so in the log after 5 s. If the running one's length is not
+    known, and no epoch ends within ``timeout_secs``, that is a ``StalledError``: it may be endless.
 
     ``transform`` is called with each batch, in this process, when it is asked for: jobs on one feed
     can augment differently. It costs this job its own time, and nobody else. It may write into the
@@ -98,7 +100,7 @@ def attach(
     if moves:
         arguments["format"] = "torch"
         try:
-            from feedline._torch import finisher
+            from feedline._finish import finisher
         except ImportError as error:
             raise FeedlineError(
                 "pin_memory and device are torch's, which is not installed here\n  leave them out"
@@ -181,11 +183,14 @@ class Feed:
         """Batches per epoch, exactly; a ``TypeError`` until that is known (after one epoch)."""
         batches = self._seat.core.batches_per_epoch()
         if batches is None:
-            raise TypeError(
-                f'the length of feed "{self.name}" is not known before its first epoch has ended\n'
-                "  tell the server: samples=..."
-            )
+            raise self._length_unknown()
         return batches
+
+    def _length_unknown(self) -> TypeError:
+        return TypeError(
+            f'the length of feed "{self.name}" is not known before its first epoch has ended\n'
+            "  tell the server: samples=..."
+        )
 
     def __bool__(self) -> bool:
         """Without this ``if feed:`` would ask for the length, which may not be known."""
@@ -200,25 +205,29 @@ class Feed:
         """Accepted because frameworks call it; the server decides which epoch comes."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this consumer is: the feed, the epoch, and the number of its next sample there."""
+        """Where this consumer is: the epoch and the number of its next sample there.
+
+        Before the first batch that is sample 0 of epoch 0, whatever epoch the feed is in. The
+        feed's name is there for whoever reads it: a state may be loaded under another.
+        """
         epoch, sample = self._seat.core.position()
         return {"feed": self.name, "epoch": epoch, "sample": sample}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Have the next ``iter()`` go on where a ``state_dict()`` was taken.
 
-        Its first batch raises ``SamplesGoneError`` if the feed no longer has those samples.
+        Its first batch raises ``SamplesGoneError`` if the feed no longer has those samples. A state
+        from before the first batch loses nothing: it begins with epoch 0, or, where that is gone,
+        like a feed that was just attached. A state replaces one that was loaded before.
         ``len(feed)`` stays that of a whole epoch.
         """
         try:
-            feed, epoch, sample = state["feed"], int(state["epoch"]), int(state["sample"])
+            epoch, sample = int(state["epoch"]), int(state["sample"])
         except (KeyError, TypeError, ValueError):
             raise FeedValueError(f"{state!r} is not the state_dict() of a feed") from None
-        if feed != self.name or not 0 <= epoch < 2**48 or not 0 <= sample < 2**48:
+        if not 0 <= epoch < 2**48 or not 0 <= sample < 2**48:
             raise FeedValueError(f'{state!r} is not a place in feed "{self.name}"')
-        # A state from before the first batch is no place yet.
-        if (epoch, sample) != (0, 0):
-            self._seat.core.resume_at(epoch, sample)
+        self._seat.core.resume_at(epoch, sample)
 
     def stats(self) -> dict[str, Any]:
         """Counts of this consumer: samples, batches, time waited, leases, how batches are taken."""

@@ -1,4 +1,4 @@
-"""The server's process of a shared feed: ``python -m feedline._host NAME LOCK``, by ``share``.
+"""The server's process of shared feeds: ``python -m feedline._host NAME LOCK``, by ``share``.
 
 Gets what to serve on its standard input, and the lock that says that it is being started; lets go
 of the lock once it has the feed's name. What goes wrong before is left in the record, for those who
@@ -19,14 +19,18 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from feedline import _starting
-from feedline._core import ServerCore, feeds
-from feedline._dice import Dice
-from feedline._errors import FeedlineError
+from feedline import _rng_state, _starting
+from feedline._core import ServerCore, begin_run, end_run, feeds, folder
+from feedline._errors import FeedlineError, LoaderError
 from feedline._loader import made_by
+from feedline._log_output import print_without_raising
 from feedline._parcel import settle, unpack
+from feedline._rng_state import RngStates
+from feedline._seeding import give_own_generator, seed_before_making
 from feedline._server import Server
 from feedline._starting import Record, log_path
 
@@ -56,58 +60,149 @@ def main() -> None:
     os.register_at_fork(after_in_child=lambda: os.close(lock))
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    print_without_raising()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     if sys.version_info >= (3, 14):
         multiprocessing.set_start_method("fork")
     settle(host["around"])
-    server, core = _begin(name, lock, host)
+    serving = _begin(name, lock, host)
+    threading.Thread(target=_end_with, args=(serving,), daemon=True).start()
+    # The first loader has the main thread, as in a script.
+    others = [threading.Thread(target=_serve, args=(name, one, serving)) for one in serving[1:]]
+    for thread in others:
+        thread.start()
+    _serve(name, serving[0], serving)
+    for thread in others:
+        thread.join()
+    for one in serving:
+        if one.error is not None:
+            raise one.error
+    _tidy(name, [one.feed for one in serving])
+
+
+@dataclass
+class _Serving:
+    """One of the feeds of this process."""
+
+    feed: str
+    server: Server
+    core: ServerCore
+    error: BaseException | None = None
+
+
+def _serve(name: str, one: _Serving, serving: list[_Serving]) -> None:
+    """Serve a feed to its end. Unless that is where its epochs end, it ends the others too."""
+    others = [other for other in serving if other is not one]
     try:
-        server._run(core)
+        one.server._run(one.core)
+        why = f'feed "{one.feed}", which the same server has, was stopped'
+        has_ended = one.core.stats()["state"] == "ended"
     except BaseException as error:
-        is_ours = isinstance(error, FeedlineError)
-        text = str(error) if is_ours else _traceback("the loader raised", error)
-        with _starting.locked(name) as file:
-            _starting.dice_path(name).unlink(missing_ok=True)
-            _leave_word(file.fileno(), text, name)
-        raise
+        why = f'feed "{one.feed}", which the same server has, failed'
+        has_ended = False
+        if not any(other.error for other in others):
+            one.error = error
+            is_ours = isinstance(error, FeedlineError)
+            text = str(error) if is_ours else _traceback("the loader raised", error)
+            # Before the name is free: whoever comes then is told.
+            with contextlib.suppress(FeedlineError), _starting.locked(name) as file:
+                _leave_word(file.fileno(), text, name, _kind(error))
+                for each in serving:
+                    end_run(each.feed)
     finally:
-        server.stop()
-    _tidy(name)
+        one.server.stop()
+    if not has_ended:
+        for other in others:
+            other.core.stop(why)
 
 
-def _begin(name: str, lock: int, host: dict[str, Any]) -> tuple[Server, ServerCore]:
-    """Make the loader, take the feed's name, and let go of the lock."""
+def _begin(name: str, lock: int, host: dict[str, Any]) -> list[_Serving]:
+    """Make the loaders, take the feeds' names, and let go of the lock."""
     with open(lock, "r+", closefd=False) as file:
         record = _starting.read(file)
-        record.crashes += 1
-        _starting.write(file, record)
+    record.crashes += 1
+    _starting.note(lock, record, name)
+    options: dict[str, dict[str, Any]] = host["options"]
+    with _leaving_word(lock, f'make_loader of feed "{name}" raised', name):
+        makers: dict[str, Callable[[], Any]] = unpack(host.pop("make_loader"))
+    loaders = _made(makers, lock, name, options)
+    serving: list[_Serving] = []
     try:
-        loader = made_by(unpack(host.pop("make_loader")))
-    except BaseException as error:
-        _leave_word(lock, _traceback(f'make_loader of feed "{name}" raised', error), name)
-        raise
-    try:
-        server = Server(loader, name, **host["options"])
-        linger_secs = host["options"]["linger_secs"]
-        if linger_secs is not None:
-            server._options["first_consumer_secs"] = max(_FIRST_CONSUMER_SECS, linger_secs)
-        server._before_epoch = Dice(_starting.dice_path(name), loader).begin
-        core = server._bind()
+        servers = {feed: Server(loader, feed, **options[feed]) for feed, loader in loaders.items()}
+        rng_states: dict[str, _rng_state.States] = {}
+        for feed in servers:
+            is_seeded = options[feed].get("seed") is not None
+            record.runs[feed], rng_states[feed] = _run(feed, record.runs.get(feed), is_seeded)
+        # Before anybody can attach: whoever does compares.
+        _starting.note(lock, record.started(), name)
+        for feed, server in servers.items():
+            linger_secs = options[feed]["linger_secs"]
+            if linger_secs is not None:
+                server._options["first_consumer_secs"] = max(_FIRST_CONSUMER_SECS, linger_secs)
+            server._options["run"] = record.runs[feed]
+            core = server._bind(beside=serving[0].core if serving else None)
+            if options[feed].get("seed") is None:
+                path = _rng_state.path_of(feed, record.runs[feed])
+                states = RngStates(path, loaders[feed], rng_states[feed], _slowest_of(core))
+                server._before_epoch = states.begin
+            serving.append(_Serving(feed, server, core))
     except Exception as error:
+        for one in serving:
+            one.server.stop()
         # Somebody serves the name by hand: then that is the feed.
-        if not any(one == name for one, _, _ in feeds()):
-            _leave_word(lock, str(error), name)
+        if any(one in options for one, _, _ in feeds()):
+            _starting.note(lock, Record(), name)
+        else:
+            _leave_word(lock, str(error), name, _kind(error))
         raise
-    stop = f"its server (pid {os.getpid()}) was told to stop"
-    signal.signal(signal.SIGTERM, lambda *_: core.stop(stop))
-    threading.Thread(target=_end_with, args=(core,), daemon=True).start()
-    with open(lock, "r+", closefd=False) as file:
-        record = _starting.read(file)
-        record = Record(_starting.now(), options=record.options, source=record.source)
-        _starting.write(file, record)
+
+    def stop(*_: Any) -> None:
+        for one in serving:
+            one.core.stop(f"its server (pid {os.getpid()}) was told to stop")
+
+    signal.signal(signal.SIGTERM, stop)
     fcntl.flock(lock, fcntl.LOCK_UN)
-    return server, core
+    return serving
+
+
+def _run(feed: str, before: int | None, is_seeded: bool) -> tuple[int, _rng_state.States]:
+    """Give the run that we belong to, and the states of its generators, if it goes on.
+
+    With a seed the order is the same without them.
+    """
+    states = None if before is None else _rng_state.load(_rng_state.path_of(feed, before))
+    run, problem = begin_run(feed, before if states or is_seeded else None)
+    if problem is not None:
+        logging.getLogger("feedline").warning(
+            "%s: %s\n  the feed goes on; should its server be killed, nobody can come back to it",
+            folder(),
+            problem,
+        )
+    return run, (states or {}) if run == before else {}
+
+
+def _slowest_of(core: ServerCore) -> Callable[[], int | None]:
+    def slowest_epoch() -> int | None:
+        consumers = core.stats()["consumers"]
+        return min((one["epoch"] for one in consumers if one["joined"]), default=None)
+
+    return slowest_epoch
+
+
+def _made(
+    makers: dict[str, Callable[[], Any]], lock: int, name: str, options: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """Make the loaders, one after the other."""
+    loaders = {}
+    for feed, make_loader in makers.items():
+        with _leaving_word(lock, f'make_loader of feed "{feed}" raised', name):
+            seed_before_making(options[feed].get("seed"))
+            loaders[feed] = made_by(make_loader)
+    if len(loaders) > 1:
+        # They are iterated side by side: what one draws must not change what another draws.
+        for loader in loaders.values():
+            give_own_generator(loader)
+    return loaders
 
 
 def _traceback(what: str, error: BaseException) -> str:
@@ -119,17 +214,39 @@ def _traceback(what: str, error: BaseException) -> str:
     return f"{what} {error!r}\n\n{''.join(lines).rstrip()}"
 
 
-def _leave_word(lock: int, text: str, name: str) -> None:
+@contextlib.contextmanager
+def _leaving_word(lock: int, what: str, name: str) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        _leave_word(lock, _traceback(what, error), name, _class_name(error))
+        raise
+
+
+def _leave_word(lock: int, text: str, name: str, kind: str) -> None:
     message = f"{text}\n  what its server printed: {log_path(name)}"
     with open(lock, "r+", closefd=False) as file:
         record = _starting.read(file)
-        record.failed, record.message = _starting.now(), message
-        _starting.write(file, record)
+    # Nobody comes back to a run that has failed.
+    record.runs = {}
+    record.failed, record.message, record.kind = _starting.now(), message, kind
+    _starting.note(lock, record, name)
 
 
-def _end_with(core: ServerCore) -> None:
-    """See that a loader that hangs doesn't keep the process, and its workers, after the feed."""
-    while core.stats()["state"] in ("starting", "running"):
+def _kind(error: BaseException) -> str:
+    """The class of what a server failed with, as ``Record.kind`` has it."""
+    if isinstance(error, LoaderError) and error.__cause__ is not None:
+        return _class_name(error.__cause__)
+    return type(error).__name__ if isinstance(error, FeedlineError) else _class_name(error)
+
+
+def _class_name(error: BaseException) -> str:
+    return f"{type(error).__module__}:{type(error).__qualname__}"
+
+
+def _end_with(serving: list[_Serving]) -> None:
+    """See that a loader that hangs doesn't keep the process, and its workers, after the feeds."""
+    while any(one.core.stats()["state"] in ("starting", "running") for one in serving):
         time.sleep(0.5)
     time.sleep(_LAST_BATCH_SECS)
     logging.getLogger("feedline").warning("the loader goes on after the feed's end: killed")
@@ -137,18 +254,18 @@ def _end_with(core: ServerCore) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _tidy(name: str) -> None:
-    """After a good end only what was printed stays."""
+def _tidy(name: str, served: list[str]) -> None:
+    """After a good end only what was printed stays, with the record that says whose it is."""
     file = _starting.try_lock(name)
     if file is None:
         return
     with file:
-        sys.stdout.flush()
+        for feed in served:
+            end_run(feed)
         with contextlib.suppress(OSError):
             if os.stat(log_path(name)).st_size == 0:
                 os.unlink(log_path(name))
-            _starting.dice_path(name).unlink(missing_ok=True)
-            os.unlink(_starting.lock_path(name))
+                os.unlink(_starting.lock_path(name))
 
 
 if __name__ == "__main__":

@@ -107,8 +107,11 @@ def _len(sized: Any) -> int | None:
         return None
 
 
-def begin_epoch(loader: Any) -> Callable[[int], None]:
-    """What to do before each epoch: tell it to samplers and datasets that shuffle by epoch."""
+def begin_epoch(loader: Any, *, but: object = None) -> Callable[[int], None]:
+    """What to do before each epoch: tell it to samplers and datasets that shuffle by epoch.
+
+    ``but`` is a method of the loader that is left out.
+    """
     candidates = [loader]
     for path in (("sampler",), ("batch_sampler",), ("batch_sampler", "sampler"), ("dataset",)):
         found = loader
@@ -118,7 +121,7 @@ def begin_epoch(loader: Any) -> Callable[[int], None]:
     told: list[Callable[[int], None]] = []
     for candidate in candidates:
         method = getattr(candidate, "set_epoch", None)
-        if callable(method) and method not in told:
+        if callable(method) and method not in told and method != but:
             told.append(method)
 
     def begin(epoch: int) -> None:

@@ -2,12 +2,15 @@
 
 Nothing is unpickled: a class is looked up by name and taken only if it is a record with the same
 fields. Where it can't be found, because it was defined in the server's script or inside a function,
-one with the same name and fields is made.
+one with the same name and fields is made. A tensor's class is taken only if it is a subclass of
+``torch.Tensor``, and none of its code runs: the attributes that the instance had are put into the
+new one's ``__dict__``.
 """
 
 import collections
 import contextlib
 import dataclasses
+import enum
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -52,6 +55,66 @@ def mapping(module: str, name: str, items: dict[Any, Any]) -> Mapping[Any, Any]:
     return items
 
 
+def split_tensor(tensor: Any) -> tuple[Any, dict[str, Any]]:
+    """Give a plain tensor and the attributes of one that is of a subclass.
+
+    A TypeError says what of it could not be carried.
+    """
+    import torch
+
+    cls = type(tensor)
+    called = f"{cls.__module__}.{cls.__qualname__}"
+    if _is_computed(cls):
+        raise TypeError(f"a {called}, which computes its elements (__torch_dispatch__)")
+    if any(vars(base).get("__slots__") for base in cls.__mro__):
+        raise TypeError(f"a {called}, which keeps something in __slots__")
+    if _find(cls.__module__, cls.__qualname__) is not cls:
+        raise TypeError(f"a {called}, a class that nobody can import by this name")
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.as_subclass(torch.Tensor), dict(vars(tensor))
+
+
+def tensor_class(module: str, name: str, _fields: Sequence[str]) -> type[Any]:
+    """Find a tensor's class; one that isn't there can't be made up."""
+    import torch
+
+    found = _find(module, name)
+    if isinstance(found, type) and issubclass(found, torch.Tensor) and not _is_computed(found):
+        return found
+    raise TypeError(
+        f"a tensor of the class {module}.{name}, which can't be imported here\n"
+        '  put the class into a module of both, or take NumPy arrays: format="numpy"'
+    )
+
+
+def tensor_of_class(tensor: Any, cls: type[Any], attributes: dict[str, Any]) -> Any:
+    """Turn a plain tensor into one of a subclass, over the same memory."""
+    import torch
+
+    with torch._C.DisableTorchFunctionSubclass():
+        made = tensor.as_subclass(cls)
+    vars(made).update(attributes)
+    return made
+
+
+def _is_computed(cls: type[Any]) -> bool:
+    import torch
+
+    plain: Any = torch.Tensor.__torch_dispatch__
+    return cls.__torch_dispatch__ is not plain or hasattr(cls, "__tensor_flatten__")
+
+
+def enum_member(module: str, name: str, member: str) -> enum.Enum:
+    """Find a member of an enumeration."""
+    found = _find(module, name)
+    if isinstance(found, type) and issubclass(found, enum.Enum) and member in found.__members__:
+        return found[member]
+    raise TypeError(
+        f"{module}.{name}.{member} can't be imported here\n"
+        '  put the enumeration into a module of both, or take NumPy arrays: format="numpy"'
+    )
+
+
 def numpy_dtype(name: str) -> Any:
     """Find NumPy's dtype of that name; bfloat16 is in a package of its own."""
     import numpy as np
@@ -73,6 +136,8 @@ def _last(name: str) -> str:
 
 
 def _find(module: str, name: str) -> object:
+    if module == "__mp_main__":  # as a loader's workers call the script
+        module = "__main__"
     found: object = sys.modules.get(module)
     if found is None:
         try:

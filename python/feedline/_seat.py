@@ -7,11 +7,13 @@ attaches when it is first needed.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Self
 
-from feedline._core import FeedCore
+from feedline._core import Batches, FeedCore
 from feedline._errors import FeedlineError
+
+_OF_THIS_PROCESS = ("_when_missing", "keeps", "check_server")
 
 
 class Seat:
@@ -30,6 +32,8 @@ class Seat:
         # What errors of this feed should end with, and whatever must live as long as it does.
         self.note: str | None = None
         self.keeps: Any = None
+        # Called with the server's pid before each batch is handed out: it may be another by now.
+        self.check_server: Callable[[int], None] | None = None
         self._when_missing = when_missing
         self._core: FeedCore | None = None
 
@@ -48,13 +52,13 @@ class Seat:
             self._core = core
         return core
 
-    def iterate(self) -> Iterator[Any]:
+    def iterate(self) -> Batches | Epoch:
         """One epoch; nothing happens before its first batch is asked for."""
         core = self.here
         if core is not None and core.closed:
             raise FeedlineError(f'feed "{self.name}" is closed')
         is_bare = self.note is None and self.finish is None
-        return core.iterate() if core is not None and is_bare else Epoch(self)
+        return core.iterate(self) if core is not None and is_bare else Epoch(self)
 
     def close(self) -> None:
         core, keeps, self.keeps = self.here, self.keeps, None
@@ -71,7 +75,7 @@ class Seat:
                 f'feed "{self.name}" cannot be pickled with its transform: {error}\n'
                 "  use a function at the top of a module"
             ) from error
-        return {**self.__dict__, "_core": None, "_when_missing": None, "keeps": None}
+        return {**self.__dict__, "_core": None, **dict.fromkeys(_OF_THIS_PROCESS)}
 
 
 class Epoch:
@@ -84,7 +88,12 @@ class Epoch:
     def __init__(self, seat: Seat) -> None:
         """Attach nothing yet."""
         self._seat = seat
-        self._batches: Iterator[Any] | None = None
+        self._batches: Batches | None = None
+
+    @property
+    def samples(self) -> int:
+        """How many samples the last batch had; one that travels whole counts as one."""
+        return 0 if self._batches is None else self._batches.samples
 
     def __iter__(self) -> Self:
         return self
@@ -93,8 +102,10 @@ class Epoch:
         seat = self._seat
         try:
             if self._batches is None:
-                self._batches = seat.core.iterate()
+                self._batches = seat.core.iterate(seat)
             batch = next(self._batches)
+            if seat.check_server is not None:
+                seat.check_server(seat.core.stats()["server_pid"])
         except FeedlineError as error:
             raise noted(error, seat.note) from error.__cause__
         if seat.finish is None:
@@ -104,6 +115,10 @@ class Epoch:
         except StopIteration as error:
             # It would pass for the epoch's end.
             raise RuntimeError(f'the transform of feed "{seat.name}" raised {error!r}') from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Its place is this process's: a copy begins an epoch of its own, when it is asked."""
+        return Epoch, (self._seat,)
 
 
 def noted(error: FeedlineError, note: str | None) -> FeedlineError:

@@ -15,11 +15,13 @@ from typing import Any, Literal, NamedTuple, Self
 
 # _stack: the core looks it up when a loader hangs, perhaps in an import.
 from feedline import _stack as _stack
+from feedline import _starting
 from feedline._access import resolve_allow
-from feedline._core import ServerCore, check_name, parse_size
+from feedline._core import MOST_EPOCHS_AHEAD, ServerCore, check_name, parse_size
 from feedline._core import feeds as _feeds
 from feedline._errors import FeedlineError, FeedValueError, StalledError
 from feedline._loader import begin_epoch, check_loader, is_one_shot, length_of
+from feedline._seeding import checked_seed, seed_epoch
 from feedline._state import Place, StateFile
 
 _log = logging.getLogger("feedline")
@@ -45,15 +47,23 @@ class Server:
     """Serves a loader from a thread of this process; a context manager.
 
     The name is taken and consumers can attach once ``start()`` has returned. What the loader raises
-    is raised by ``wait()``, and by every consumer. Costs the ring's memory (8 batches, at least
-    16 MB, unless ``ring`` says otherwise), the history's, and one copy of each batch.
+    is raised by ``wait()``, and by every consumer, also by one that attaches later: a feed that has
+    failed keeps its name until ``wait()`` has said so, ``stop()``, or the end of the ``with`` block
+    or of the process. Costs the ring's memory (8 batches, at least 16 MB, unless ``ring`` says
+    otherwise), the history's, and one copy of each batch.
 
     ``history`` is kept behind the ring for consumers that come late: a share of the epoch, or a
     size such as "2GB"; with ``history_dir`` in a file there. ``lag`` says who waits for whom:
     "block", the fastest for the slowest once the ring is full; "history", once the history is full;
-    "skip", nobody, and slow consumers lose samples. ``replay=True`` loads one epoch and serves it
-    again and again. ``state_file`` lets a server that is started anew go on in mid-epoch, if the
-    loader has ``state_dict`` and ``load_state_dict``.
+    "skip", nobody, and slow consumers lose samples. Where epochs are shorter than the ring, the
+    loader is at most ``epochs_ahead`` epochs ahead of the slowest consumer (with "skip", of the
+    fastest), or of the first one to come. ``replay=True`` loads one epoch and serves it again and
+    again. ``state_file`` lets a server that is started anew go on in mid-epoch, if the loader has
+    ``state_dict`` and ``load_state_dict``.
+
+    With ``seed`` an epoch's order and draws depend on (seed, epoch) only, in every run and after a
+    restart: Python's, NumPy's and torch's generators of this process, and those that a DataLoader
+    was given, are seeded when an epoch begins. Nobody else should draw from them in this process.
 
     A loader that has not yielded for ``loader_warn_secs`` (None: never mind) is reported with its
     Python stack and its worker processes, in the log and by every consumer that is attached, and
@@ -81,11 +91,13 @@ class Server:
         history_dir: str | os.PathLike[str] | None = None,
         replay: bool = False,
         lag: Literal["block", "history", "skip"] = "block",
+        epochs_ahead: int = 2,
         state_file: str | os.PathLike[str] | None = None,
         stall_timeout_secs: float = 60.0,
         loader_warn_secs: float | None = 30.0,
         loader_timeout_secs: float | None = None,
         linger_secs: float | None = None,
+        seed: int | None = None,
         allow_pickle: bool = False,
         whole_batches: bool = False,
         allow: Iterable[str | int] = (),
@@ -115,6 +127,7 @@ class Server:
                 "replay=True and state_file=...: an epoch that is kept whole is loaded anew\n"
                 "  leave one of them out"
             )
+        self._seed = checked_seed(seed)
         ring_bytes, ring_samples = _ring(ring)
         history_bytes, history_share = _history(history)
         self._options: dict[str, Any] = {
@@ -128,9 +141,11 @@ class Server:
             "history_dir": _folder(history_dir),
             "replay": bool(replay),
             "lag": lag,
+            "epochs_ahead": _epochs_ahead(epochs_ahead),
             "stall_timeout_secs": _secs("stall_timeout_secs", stall_timeout_secs),
             "linger_secs": None if linger_secs is None else _secs("linger_secs", linger_secs),
             "first_consumer_secs": None,
+            "run": None,
             "whole_batches": bool(whole_batches),
             "loader_warn_secs": _patience("loader_warn_secs", loader_warn_secs),
             "loader_timeout_secs": _patience("loader_timeout_secs", loader_timeout_secs),
@@ -179,6 +194,8 @@ class Server:
         self._has_given_up()
         if self._error is not None:
             error, self._error = self._error, None
+            if self._core is not None:
+                self._core.stop("its loader failed")
             raise error
         return True
 
@@ -194,6 +211,7 @@ class Server:
             # A loader that hangs can't be interrupted; the feed has ended all the same.
             self._thread.join(1.0)
         self._stopped = True
+        _running.discard(self)
 
     def __repr__(self) -> str:
         return f"<feedline.Server {self._name!r}>"
@@ -222,6 +240,12 @@ class Server:
             failure, self._error = self._error, None
             raise failure
 
+    def _has_failed(self) -> bool:
+        try:
+            return bool(self.stats()["state"] == "failed")
+        except FeedlineError:  # it was not started, or is the parent process's
+            return False
+
     def _has_given_up(self) -> bool:
         """Whether the feed gave up on a loader that hangs: its thread won't say so."""
         message = None if self._core is None else self._core.gave_up()
@@ -230,29 +254,36 @@ class Server:
             self._error = StalledError(message)
         return self._gave_up
 
-    def _bind(self) -> ServerCore:
+    def _bind(self, beside: ServerCore | None = None) -> ServerCore:
+        """Take the name. For want of consumers, the feed ends together with the one beside it."""
         if self._core is not None:
             raise FeedlineError(f'the server of feed "{self._name}" was started already')
         options = dict(self._options, resume=None)
         if self._state is not None:
             options["resume"] = self._state.load()
             options["samples"] = options["samples"] or self._state.samples
-        self._core = ServerCore(self._name, **options)
+        for server in list(_running):
+            # One that has failed in this process, in a notebook perhaps, makes room for the next.
+            if server._name == self._name and server._has_failed():
+                server.stop()
+        self._core = ServerCore(self._name, **options, beside=beside)
+        if _starting.hosted != self._name:
+            _starting.forget(self._name)
         return self._core
 
     def _run(self, core: ServerCore) -> None:
         try:
             length, tell = length_of(self._loader), begin_epoch(self._loader)
         except Exception as error:
-            core.fail(
-                f"the loader raised {error!r} when asked for its length\n\n{traceback.format_exc()}"
-            )
-            raise
+            trace = traceback.format_exc()
+            core.fail(f"the loader raised {error!r} when asked for its length\n\n{trace}", error)
         state = self._state
         mark = None
 
         def begin(epoch: int) -> None:
             tell(epoch)
+            if self._seed is not None:
+                seed_epoch(self._seed, epoch, self._loader)
             if self._before_epoch is not None:
                 self._before_epoch(epoch)
             if state is not None:
@@ -276,7 +307,8 @@ class Server:
             self._error = error
             if not self._stopping:
                 _log.error('feed "%s" failed: %s', self._name, str(error))
-        finally:
+        else:
+            # One that has failed has its name until stop(): whoever attaches is told why.
             _running.discard(self)
 
 
@@ -395,6 +427,15 @@ def _count(what: str, value: object, *, least: int) -> int | None:
     count = int(value.__index__())
     if count < least:
         raise FeedValueError(f"{what}={count} is too small: it is at least {least}")
+    return count
+
+
+def _epochs_ahead(value: object) -> int | None:
+    count = _count("epochs_ahead", value, least=0)
+    if count is not None and count > MOST_EPOCHS_AHEAD:
+        raise FeedValueError(
+            f"epochs_ahead={count} is too large: a feed keeps count of {MOST_EPOCHS_AHEAD} epochs"
+        )
     return count
 
 

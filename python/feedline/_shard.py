@@ -17,6 +17,18 @@ Shard = tuple[int, int] | Literal["auto"]
 # What all ranks of one job, and no other job, have in common.
 _OF_ONE_JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
 _MOST_RANKS = 2**16
+# What tells a process that it is one rank of many.
+_OF_RANKS = {
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"),
+    *("GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR"),
+    *("MASTER_PORT", "SLURM_PROCID", "SLURM_LOCALID"),
+}
+_OF_LAUNCHERS = ("TORCHELASTIC_", "OMPI_COMM_WORLD_", "PMI_", "PMIX_")
+
+
+def is_of_a_rank(key: str) -> bool:
+    """Whether a variable of the environment is one rank's own: a feed's server is nobody's."""
+    return key in _OF_RANKS or key.startswith(_OF_LAUNCHERS)
 
 
 def resolve_shard(shard: object) -> tuple[int, int, int] | None:

@@ -7,59 +7,67 @@ import itertools
 import logging
 import multiprocessing
 import os
-import pickle
-import subprocess
 import sys
-import time
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, overload
 
 from feedline import _starting
-from feedline._core import feeds
-from feedline._errors import (
-    FeedlineError,
-    FeedNotFoundError,
-    FeedValueError,
-    LoaderError,
-    StalledError,
-)
+from feedline._errors import FeedlineError, FeedNotFoundError, FeedValueError, StalledError
 from feedline._feed import Feed, attach
 from feedline._loader import made_by
-from feedline._parcel import pack, surroundings
+from feedline._mismatch import Mismatch, check_mismatch, checked_key, describe, lines
+from feedline._off import with_feed_methods
 from feedline._seat import noted
+from feedline._seeding import seed_before_making
 from feedline._server import Server
 from feedline._shard import resolve_shard
-from feedline._starting import Record, log_path
+from feedline._starter import Starter
+from feedline._starting import log_path
 
 _log = logging.getLogger("feedline")
 
-# A server that dies so often while it makes its loader, or before, will die again.
-_MOST_CRASHES = 3
-_MOST_ATTEMPTS = 10
 # Making a loader of a large data set and its first batch may take minutes.
 _TIMEOUT_SECS = 300.0
-_SAY_SO_AFTER_SECS = 30.0
-_LARGE_BYTES = 500_000_000
-# What is longer says nothing to a reader.
-_LONGEST_VALUE = 100
-# What tells a process that it is one rank of many: the server is nobody's.
-_OF_RANKS = {
-    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"),
-    *("GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR"),
-    *("MASTER_PORT", "SLURM_PROCID", "SLURM_LOCALID"),
-}
-_OF_LAUNCHERS = ("TORCHELASTIC_", "OMPI_COMM_WORLD_", "PMI_", "PMIX_")
 
 
+@overload
 def share(
     make_loader: Callable[[], Any],
     name: str,
     *,
     batch_size: int | None = None,
     linger_secs: float | None = 10.0,
+    key: object = None,
+    mismatch: Mismatch = "error",
     **both: Any,
-) -> Feed:
+) -> Feed: ...
+
+
+@overload
+def share(
+    make_loader: Mapping[str, Callable[[], Any]],
+    name: str,
+    *,
+    batch_size: int | dict[str, int | None] | None = None,
+    linger_secs: float | None = 10.0,
+    key: object = None,
+    mismatch: Mismatch = "error",
+    **both: Any,
+) -> dict[str, Feed]: ...
+
+
+def share(
+    make_loader: Callable[[], Any] | Mapping[str, Callable[[], Any]],
+    name: str,
+    *,
+    batch_size: int | dict[str, int | None] | None = None,
+    linger_secs: float | None = 10.0,
+    key: object = None,
+    mismatch: Mismatch = "error",
+    **both: Any,
+) -> Feed | dict[str, Feed]:
     """Share the loader that ``make_loader()`` returns with all who call this with the same name.
 
     The first one to come starts a server: a process of its own, which calls ``make_loader`` and
@@ -75,17 +83,27 @@ def share(
     What the loader prints goes to a log file beside the feed's socket; errors name it. What
     ``make_loader`` or the loader raises is raised here and by every consumer, with its traceback.
     With ``reconnect_secs``, a server that was killed is started again, and goes on with the epoch
-    in the same order. ``epochs`` are the feed's, from its first job on: mostly best left out.
+    in the same order. With ``seed`` the server's generators (Python's, NumPy's, torch's) are seeded
+    before ``make_loader`` is called, too; what this script seeds for itself has no effect there.
+    ``epochs`` are the feed's, from its first job on: mostly best left out.
 
-    ``FEEDLINE_MODE=off`` in the environment makes this return ``make_loader()``;
+    Jobs that call this with one name must mean one loader. What ``make_loader`` reaches is compared
+    with what the running server's did: values (``args.size``, not all of ``args``), captured
+    objects, the source of the functions and classes that are used. What differs is a
+    ``FeedMismatchError`` that names it; ``mismatch="warn"`` logs it and reads what is served.
+    With ``key=``, a plain value such as ``(args.data, args.size)``, only the keys are compared.
+
+    Several functions, by name, are served by one process and end together:
+    ``share({"train": make_train, "val": make_val}, "images")`` gives a dict of the feeds
+    "images.train" and "images.val". A keyword is for all of them, or a dict with a value for each
+    that needs one: ``batch_size={"train": 64, "val": 256}``. Their loaders run in threads of one
+    process; a DataLoader without a generator of its own gets one.
+
+    ``FEEDLINE_MODE=off`` in the environment makes this return ``make_loader()``, with a feed's
+    methods, which do next to nothing;
     ``FEEDLINE_MODE=local`` serves from a thread of this process, and nobody else.
     """
-    if not callable(make_loader):
-        way_out = "share(make_loader, name): the function comes first" if callable(name) else ""
-        raise TypeError(
-            f"make_loader is a function that returns a loader, not a {type(make_loader).__name__}\n"
-            f"  {way_out or 'share(lambda: loader, ...)'}"
-        )
+    makers = _checked_makers(make_loader, name)
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise FeedlineError(
             f'share(..., "{name}") was called by a worker process that imports the script\n'
@@ -97,37 +115,140 @@ def share(
             "which imports the script\n"
             '  put it into a function, or under: if __name__ == "__main__":'
         )
-    for_server, for_consumer = _sorted(both)
-    # What is wrong with them should be said here, not in the server's log.
-    Server([], name, linger_secs=linger_secs, **_without(for_server, "state_file"))
-    for_consumer = {"batch_size": batch_size, "timeout_secs": _TIMEOUT_SECS, **for_consumer}
+    check_mismatch(mismatch)
+    checked_key(key)
+    keywords = {"batch_size": batch_size, **both}
+    wanted = {
+        part: _wanted(maker, f"{name}.{part}" if part else name, _of_part(keywords, part, makers))
+        for part, maker in makers.items()
+    }
+    for one in wanted.values():
+        one.of_server["linger_secs"] = linger_secs
+        # What is wrong with them should be said here, not in the server's log.
+        Server([], one.feed, **_without(one.of_server, "state_file"))
     mode = os.environ.get("FEEDLINE_MODE", "")
     if mode == "off":
-        plain: Feed = _plain(make_loader, for_consumer)
-        return plain
-    if mode == "local":
-        return _local(make_loader, name, for_server, for_consumer)
-    if mode not in ("", "shared"):
+        got = {part: _plain(one) for part, one in wanted.items()}
+    elif mode == "local":
+        got = _each(wanted, _local)
+    elif mode not in ("", "shared"):
         raise FeedValueError(
             f'FEEDLINE_MODE="{mode}" is not one of "off", "local", "shared"\n'
             "  unset it to share the loader"
         )
-    starter = Starter(make_loader, name, {**for_server, "linger_secs": linger_secs})
+    else:
+        caller = sys._getframe(1)
+        place = (caller.f_code.co_filename, caller.f_lineno)
+        got = _shared(wanted, name, key, mismatch, place)
+    return got if isinstance(make_loader, Mapping) else got[""]
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """One of the feeds that were asked for."""
+
+    feed: str
+    make_loader: Callable[[], Any]
+    of_server: dict[str, Any]
+    of_consumer: dict[str, Any]
+
+
+def _checked_makers(make_loader: Any, name: Any) -> dict[str, Callable[[], Any]]:
+    """The functions by name; a single one has none."""
+    if isinstance(make_loader, Mapping):
+        if not make_loader:
+            raise FeedValueError('share({}, ...): no function at all\n  {"train": make_train}')
+        for part, maker in make_loader.items():
+            if not isinstance(part, str) or not part or not callable(maker):
+                raise TypeError(
+                    f"share takes a function that returns a loader, or several by name, "
+                    f"not {part!r}: {maker!r}\n"
+                    '  share({"train": make_train, "val": make_val}, "images")'
+                )
+    elif not callable(make_loader):
+        is_turned = callable(name)
+        way_out = "inner = loader; share(lambda: inner, name), or a function that makes the loader"
+        raise TypeError(
+            f"make_loader is a function that returns a loader, not a {type(make_loader).__name__}\n"
+            f"  {'share(make_loader, name): the function comes first' if is_turned else way_out}"
+        )
+    if not isinstance(name, str):
+        raise TypeError(f'a feed\'s name is a str, not {name!r}\n  share(make_loader, "images")')
+    return dict(make_loader) if isinstance(make_loader, Mapping) else {"": make_loader}
+
+
+def _of_part(keywords: dict[str, Any], part: str, parts: Mapping[str, object]) -> dict[str, Any]:
+    """The keywords of one feed, where a dict has a value for each that needs one."""
+    chosen = {}
+    for key, value in keywords.items():
+        if not part or not isinstance(value, dict):
+            chosen[key] = value
+            continue
+        unknown = [one for one in value if one not in parts]
+        if unknown:
+            raise FeedValueError(
+                f"{key}={value!r} names {unknown[0]!r}, and the feeds are "
+                f"{', '.join(map(repr, parts))}"
+            )
+        if part in value:
+            chosen[key] = value[part]
+    return chosen
+
+
+def _wanted(make_loader: Callable[[], Any], feed: str, keywords: dict[str, Any]) -> _Wanted:
+    of_server, of_consumer = _sorted(keywords)
+    return _Wanted(feed, make_loader, of_server, {"timeout_secs": _TIMEOUT_SECS, **of_consumer})
+
+
+def _each(wanted: dict[str, _Wanted], get: Callable[[_Wanted], Feed]) -> dict[str, Feed]:
+    """All feeds, or none."""
+    got: dict[str, Feed] = {}
+    try:
+        for part, one in wanted.items():
+            got[part] = get(one)
+    except BaseException:
+        for feed in got.values():
+            feed.close()
+        raise
+    return got
+
+
+def _shared(
+    wanted: dict[str, _Wanted], name: str, key: object, mismatch: Mismatch, place: object
+) -> dict[str, Feed]:
+    makers = {one.feed: one.make_loader for one in wanted.values()}
+    options = {one.feed: one.of_server for one in wanted.values()}
+    starter = Starter(makers, name, options, describe(makers, key, options, place), mismatch)
+    got = _each(wanted, lambda one: _attached(one, name, starter))
+    reconnecting = [feed for feed in got.values() if feed._seat.arguments["reconnect_secs"] > 0]
+    try:
+        starter.compare(next(iter(got.values())).stats()["server_pid"])
+        starter.settle(may_reconnect=bool(reconnecting))
+    except BaseException:
+        for feed in got.values():
+            feed.close()
+        raise
+    for feed in reconnecting:
+        feed._seat.check_server = starter.compare_again
+    return got
+
+
+def _attached(one: _Wanted, name: str, starter: Starter) -> Feed:
     note = f"what its server printed: {log_path(name)}"
     try:
-        feed = attach(name, **for_consumer, _when_missing=starter)
+        feed = attach(one.feed, **one.of_consumer, _when_missing=starter)
     except FeedNotFoundError:
-        waited = for_consumer["timeout_secs"]
+        waited = one.of_consumer["timeout_secs"]
         raise StalledError(
-            f'the server of feed "{name}" is still being started after {waited:g} s: make_loader '
-            f"has not returned\n  {note}\n  give it longer: timeout_secs=..."
+            f'the server of feed "{one.feed}" is still being started after {waited:g} s: '
+            f"make_loader has not returned\n  {note}\n  give it longer: timeout_secs=..."
         ) from None
     except FeedlineError as error:
-        if isinstance(error, FeedValueError) or not log_path(name).exists():
-            raise  # nothing was started
+        nothing_started = not os.path.exists(log_path(name)) or _starting.other_owner()
+        if isinstance(error, FeedValueError) or nothing_started:
+            raise
         raise noted(error, note) from error.__cause__
     feed._seat.note = note
-    starter.compare(feed.stats()["server_pid"])
     return feed
 
 
@@ -160,191 +281,44 @@ def _without(options: dict[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in options.items() if key not in keys}
 
 
-def _plain(make_loader: Callable[[], Any], options: dict[str, Any]) -> Any:
-    loader = made_by(make_loader)
-    asked = {key: value for key, value in options.items() if value and key != "timeout_secs"}
+def _plain(one: _Wanted) -> Any:
+    loader = made_by(one.make_loader)
+    asked = {
+        key: value for key, value in one.of_consumer.items() if value and key != "timeout_secs"
+    }
     if asked.get("batch_size") == getattr(loader, "batch_size", None):
         asked.pop("batch_size", None)
     if asked:
         _log.warning(
             "FEEDLINE_MODE=off: the plain loader knows nothing of %s\n"
             "  FEEDLINE_MODE=local serves in this process, with all of it",
-            ", ".join(_text(asked).split("\n")),
+            ", ".join(lines(asked).split("\n")),
         )
-    return loader
+    return with_feed_methods(loader, one.feed)
 
 
-def _local(
-    make_loader: Callable[[], Any],
-    name: str,
-    for_server: dict[str, Any],
-    for_consumer: dict[str, Any],
-) -> Feed:
-    if resolve_shard(for_consumer.get("shard")) is not None:
+def _local(one: _Wanted) -> Feed:
+    if resolve_shard(one.of_consumer.get("shard")) is not None:
         raise FeedValueError(
             "FEEDLINE_MODE=local and shard=: each rank would serve a loader of its own\n"
             "  unset FEEDLINE_MODE, or start the script without other ranks"
         )
-    own = f"{name[:30]}.local-{os.getpid()}-{next(_count)}"
-    server = Server(made_by(make_loader), own, **for_server).start()
+    own = f"{one.feed[:30]}.local-{os.getpid()}-{next(_count)}"
+    seed_before_making(one.of_server.get("seed"))
+    options = _without(one.of_server, "linger_secs")
+    server = Server(made_by(one.make_loader), own, **options).start()
     try:
-        feed = attach(own, **for_consumer)
+        feed = attach(own, **one.of_consumer)
     except BaseException:
         server.stop()
         raise
     seat = feed._seat
-    seat.name, seat.keeps = name, server
+    seat.name, seat.keeps = one.feed, server
     weakref.finalize(seat, server.stop)
     return feed
 
 
 _count = itertools.count(1)
-
-
-class Starter:
-    """Has a feed's server started while nobody serves it. Never waits; called again and again."""
-
-    def __init__(self, make_loader: Callable[[], Any], name: str, options: dict[str, Any]) -> None:
-        """Remember what to start."""
-        self._make_loader = make_loader
-        self._name = name
-        self._options = options
-        self._source = _source(make_loader)
-        self._since = _starting.now()
-        self._said = False
-
-    def __call__(self) -> None:
-        """Start the server, unless somebody is at it; raise why it can't be."""
-        lock = _starting.try_lock(self._name)
-        if lock is None:
-            self._say_so()
-            return
-        with lock:
-            if any(name == self._name for name, _, _ in feeds()):
-                return
-            record = _starting.read(lock)
-            if record.failed > self._since:
-                raise LoaderError(record.message)
-            # What a server printed that died under us is worth keeping.
-            goes_on = record.began > self._since
-            if not goes_on:
-                record = Record()
-            if record.crashes >= _MOST_CRASHES or record.attempts >= _MOST_ATTEMPTS:
-                times = max(record.crashes, record.attempts)
-                raise FeedlineError(
-                    f'the server of feed "{self._name}" died {times} times while it was '
-                    f"being started\n  what its server printed: {log_path(self._name)}"
-                )
-            payload = self._payload()
-            if len(payload) > _LARGE_BYTES:
-                _log.warning(
-                    'what make_loader of feed "%s" refers to goes to its server, %d MB of it\n'
-                    "  make data sets inside make_loader, and leave models out of it",
-                    self._name,
-                    len(payload) // 1_000_000,
-                )
-            record.began, record.attempts = _starting.now(), record.attempts + 1
-            record.options, record.source = _text(self._options), self._source
-            _starting.write(lock, record)
-            self._start(lock.fileno(), payload, append=goes_on)
-
-    def _payload(self) -> bytes:
-        parcel = pack(self._make_loader)
-        host = {"options": self._options, "around": surroundings(), "bytes": len(parcel)}
-        return pickle.dumps(host) + parcel
-
-    def _start(self, lock: int, payload: bytes, *, append: bool) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if append else os.O_TRUNC)
-        log = os.open(log_path(self._name), flags, 0o600)
-        try:
-            process = subprocess.Popen(
-                # -P: a file of the working folder must not pass for a module of the library.
-                [sys.executable, "-P", "-m", "feedline._host", self._name, str(lock)],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                pass_fds=(lock,),
-                start_new_session=True,
-                env=_environment(),
-            )
-        except OSError as error:
-            raise FeedlineError(
-                f'the server of feed "{self._name}" cannot be started: {error}'
-            ) from error
-        finally:
-            os.close(log)
-        # It reads all and leaves a child behind, which is the server and nobody's child.
-        process.communicate(payload)
-
-    def _say_so(self) -> None:
-        if not self._said and _starting.now() - self._since > _SAY_SO_AFTER_SECS:
-            self._said = True
-            _log.warning(
-                'the server of feed "%s" is still being started\n  what it printed: %s',
-                self._name,
-                log_path(self._name),
-            )
-
-    def compare(self, server_pid: int) -> None:
-        """Say so if the server runs with other options than these, or with another loader."""
-        running = _starting.record_of(self._name)
-        for asked, there, what in (
-            (_text(self._options), running.options, "started with"),
-            (self._source, running.source, "with the loader of"),
-        ):
-            if there and asked and there != asked:
-                # What both have is no news.
-                ours, theirs = asked.split("\n"), there.split("\n")
-                _log.warning(
-                    'feed "%s" runs already (pid %d), %s %s\n'
-                    "  what was asked for here does not count: %s\n"
-                    "  it can, once that server has gone: feedline stop %s",
-                    self._name,
-                    server_pid,
-                    what,
-                    ", ".join(one for one in theirs if one not in ours) or "less",
-                    ", ".join(one for one in ours if one not in theirs) or "less",
-                    self._name,
-                )
-
-
-def _environment() -> dict[str, str]:
-    ours = {
-        key: value
-        for key, value in os.environ.items()
-        if key not in _OF_RANKS and not key.startswith(_OF_LAUNCHERS)
-    }
-    return {**ours, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
-
-
-def _source(make_loader: Callable[[], Any]) -> str:
-    """Where the loader is made, when that was written, and the plain values that it refers to.
-
-    A line each; empty where there is no file.
-    """
-    function = inspect.unwrap(make_loader)
-    try:
-        path = os.path.realpath(inspect.getsourcefile(function) or "")
-        changed = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(os.stat(path).st_mtime))
-        # A name that has no value yet is a ValueError too.
-        refers = inspect.getclosurevars(function) if inspect.isfunction(function) else None
-    except (OSError, TypeError, ValueError):
-        return ""
-    if refers is None:
-        return f"{path} of {changed}"
-    known = {**refers.globals, **refers.nonlocals}
-    plain = {
-        key: value
-        for key, value in known.items()
-        if isinstance(value, str | int | float | None) and len(repr(value)) <= _LONGEST_VALUE
-    }
-    place = f"{path}, line {function.__code__.co_firstlineno}, of {changed}"
-    return f"{place}\n{_text(plain)}".strip()
-
-
-def _text(options: dict[str, Any]) -> str:
-    """A line each."""
-    return "\n".join(f"{key}={options[key]!r}" for key in sorted(options))
 
 
 __all__ = ["share"]

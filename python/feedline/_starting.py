@@ -15,19 +15,35 @@ the locked file tells those who waited why a start failed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
+import logging
 import os
+import pwd
 import time
+import weakref
+import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
 
-from feedline._core import folder
+from feedline import _errors
+from feedline._core import folder, folder_path
+from feedline._errors import FeedlineError, loader_error
 
+_log = logging.getLogger("feedline")
+
+_MOST_BYTES = 1 << 28
+# Writing a record takes no time; one that stays half-written is nobody's.
+_MOST_LOOKS = 200
 # The feed that this process is the server of, or is about to be.
 hosted: str | None = None
+
+
+# No record is longer.
+_MOST_BYTES = 1 << 20
 
 
 @dataclass
@@ -40,10 +56,41 @@ class Record:
     began: float = 0.0
     attempts: int = 0
     crashes: int = 0
-    options: str = ""
-    source: str = ""
+    # Whether the server was made, and has the feed's name or is about to take it.
+    serves: bool = False
+    # What the loader of each feed is known by (see `_mismatch`), and how it is served.
+    identity: dict[str, list[list[str]]] = field(default_factory=dict)
+    key: str = ""
+    options: dict[str, str] = field(default_factory=dict)
     failed: float = 0.0
     message: str = ""
+    # The class of the error that it failed with: one of ours, or, for a LoaderError, the loader's.
+    kind: str = ""
+    # The run of each feed's server; until one has taken it up, the one to go on with, should
+    # somebody be left in it.
+    runs: dict[str, int] = field(default_factory=dict)
+
+    def started(self) -> Record:
+        """What is worth keeping once the server serves."""
+        kept = {key: getattr(self, key) for key in ("identity", "key", "options", "runs")}
+        return Record(now(), serves=True, **kept)
+
+    def goes_on_after(self, before: Record) -> None:
+        """Take over the runs before, if their server was started with the same."""
+        is_same = (self.identity, self.key, self.options) == (
+            before.identity,
+            before.key,
+            before.options,
+        )
+        self.runs = before.runs if is_same else {}
+
+
+def failure(record: Record) -> FeedlineError:
+    """The error that a start failed with, as its server raised it."""
+    ours = getattr(_errors, record.kind, None)
+    if isinstance(ours, type) and issubclass(ours, FeedlineError):
+        return ours(record.message)
+    return loader_error(record.message, record.kind)
 
 
 def now() -> float:
@@ -52,24 +99,75 @@ def now() -> float:
 
 
 def lock_path(name: str) -> Path:
-    return folder() / f"{name}.share"
+    return folder_path() / f"{name}.share"
+
+
+def other_owner() -> str | None:
+    """Whose folder this is, if it is another user's: only that user can start servers in it."""
+    try:
+        uid = os.stat(folder_path()).st_uid
+    except OSError:
+        return None
+    if uid == os.getuid():
+        return None
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} ({uid})"
+    except KeyError:
+        return str(uid)
 
 
 def log_path(name: str) -> Path:
     """What the server of a shared feed prints."""
-    return folder() / f"{name}.log"
+    return folder_path() / f"{name}.log"
 
 
-def dice_path(name: str) -> Path:
-    """What a server that is killed leaves to the next one."""
-    return folder() / f"{name}.dice"
+def open_log(name: str, *, append: bool) -> int:
+    """Open the log for a server. Whoever has it as its output owns it (``names::sweep``)."""
+    path = log_path(name)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if append else os.O_TRUNC)
+    with _explained(path):
+        descriptor = os.open(path, flags, 0o600)
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return descriptor
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Say what to do about a file in the folder that can't be written."""
+    try:
+        yield
+    except OSError as error:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if is_full:
+            way_out = "free some space there, or set FEEDLINE_DIR to a folder on another disk"
+        else:
+            way_out = "set FEEDLINE_DIR to a folder of your own"
+        raise FeedlineError(
+            f"cannot write {path}: {error.strerror or error}\n  {way_out}"
+        ) from error
+
+
+_locks: weakref.WeakSet[IO[str]] = weakref.WeakSet()
+
+
+def _close_locks() -> None:
+    for file in list(_locks):
+        file.close()
+
+
+# A child that a thread forks while another has a lock would keep it for as long as it lives.
+os.register_at_fork(after_in_child=_close_locks)
 
 
 def try_lock(name: str) -> IO[str] | None:
     """The open file that is the lock, or None while somebody has it. Closing it lets go."""
+    folder()
     path = lock_path(name)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with _explained(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     file = os.fdopen(descriptor, "r+")
+    _locks.add(file)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # The one before us may have removed the file that we have just locked.
@@ -83,25 +181,66 @@ def try_lock(name: str) -> IO[str] | None:
 
 def read(file: IO[str]) -> Record:
     """The record; an empty one if there is none, or it was cut short."""
-    file.seek(0)
+    return _parsed(os.pread(file.fileno(), _MOST_BYTES, 0)) or Record()
+
+
+def write(file: IO[str], record: Record, name: str) -> None:
+    """Put the record in the place of the one before, in the space that that one had.
+
+    Who reads meanwhile finds a sum that is wrong, and looks again.
+    """
+    text = json.dumps(asdict(record)).encode()
+    text = f"{zlib.crc32(text):08x}\n".encode() + text
+    # Not through the file's buffer, which would be written again when it is closed.
+    with _explained(lock_path(name)):
+        written = 0
+        while written < len(text):
+            written += os.pwrite(file.fileno(), text[written:], written)
+        os.ftruncate(file.fileno(), len(text))
+
+
+def note(lock: int, record: Record, name: str) -> None:
+    """Do the same in the server, which goes on without."""
+    with open(lock, "r+", closefd=False) as file:
+        try:
+            write(file, record, name)
+        except FeedlineError as error:
+            _log.warning("%s", error)
+
+
+def _parsed(text: bytes) -> Record | None:
+    """None while it is being written."""
+    total, _, rest = text.partition(b"\n")
+    if total.decode(errors="replace") != f"{zlib.crc32(rest):08x}":
+        return None
     try:
-        return Record(**json.loads(file.read()))
+        return Record(**json.loads(rest))
     except (ValueError, TypeError):
-        return Record()
-
-
-def write(file: IO[str], record: Record) -> None:
-    file.seek(0)
-    file.truncate()
-    file.write(json.dumps(asdict(record)))
-    file.flush()
+        return None
 
 
 def record_of(name: str) -> Record:
     """What the server that runs was started with, as far as it was started by ``share``."""
-    with contextlib.suppress(OSError), open(lock_path(name)) as file:
-        return read(file)
+    with contextlib.suppress(OSError), open(lock_path(name), "rb") as file:
+        for _ in range(_MOST_LOOKS):
+            text = os.pread(file.fileno(), _MOST_BYTES, 0)
+            record = _parsed(text)
+            if record is not None:
+                return record
+            if not text:
+                break
+            time.sleep(0.01)
     return Record()
+
+
+def forget(name: str) -> None:
+    """Remove what a server of that name left that was killed: another one has the name now."""
+    if not os.path.exists(lock_path(name)):
+        return
+    file = try_lock(name)
+    if file is not None:
+        with file, contextlib.suppress(OSError):
+            os.unlink(lock_path(name))
 
 
 @contextlib.contextmanager

@@ -159,7 +159,7 @@ class StateFile:
     def close(self, *, is_done: bool) -> None:
         """At the feed's end: nothing to go on with if all epochs are done."""
         if is_done:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 self._path.unlink()
         else:
             self._write()

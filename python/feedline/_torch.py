@@ -2,57 +2,114 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+import weakref
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
 from torch.utils.data import DataLoader, IterableDataset, Sampler, get_worker_info
 
 from feedline._errors import FeedlineError
 from feedline._feed import Feed
+from feedline._rows import Rows, join_rows
 
 
 class FeedDataset(IterableDataset[Any]):
-    """Yields a feed's whole batches, for frameworks that rebuild the loader around its dataset."""
+    """A feed's samples, for frameworks that make a loader anew around them.
+
+    With a ``batch_size`` its items are rows, which ``join_rows`` makes batches of again. Without
+    one, which is where the loader's batches have sizes of their own, an item is a whole batch.
+    """
 
     def __init__(self, feed: Feed) -> None:
         super().__init__()
+        core = feed._seat.core
+        asked = feed._seat.arguments["batch_size"]
         self.feed = feed
+        # Decided once: a loader around this goes on to batch as it began.
+        self.batch_size: int | None = asked or core.batch_size
+        is_whole = asked is None and core.stats()["loader_batch_size"] is None
+        self._whole = self.batch_size if is_whole else None
+        self._rows: weakref.ref[Rows] | None = None
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether an epoch's last, smaller batch is left out. One that travels whole never is."""
+        cuts = self.batch_size is not None and self._whole is None
+        return cuts and bool(self.feed._seat.arguments["drop_last"])
 
     def __iter__(self) -> Iterator[Any]:
         """One epoch; of several workers of a DataLoader around this, the first one reads it."""
-        if self.feed._seat.arguments["shard"] is not None and _accelerate_ranks() > 1:
+        seat = self.feed._seat
+        if seat.arguments["shard"] is not None and _accelerate_ranks() > 1:
             raise FeedlineError(
                 f'feed "{self.feed.name}" is split by shard=, and Accelerate would split it again\n'
                 "  leave one out: iterate the feed without prepare(), or attach without shard="
             )
         worker = get_worker_info()
-        return iter(self.feed) if worker is None or worker.id == 0 else iter(())
+        if worker is not None and worker.id != 0:
+            return iter(())
+        if self.batch_size is None:
+            return seat.iterate()
+        rows = Rows(seat, self._whole)
+        self._rows = weakref.ref(rows)
+        return rows
 
     def __len__(self) -> int:
-        return len(self.feed)
+        """Samples per epoch, of all ranks together; batches, where ``batch_size`` is None.
+
+        A ``TypeError`` until that is known.
+        """
+        if self.batch_size is None:
+            return len(self.feed)
+        samples = self.feed._seat.core.samples_per_epoch()
+        if samples is None:
+            raise self.feed._length_unknown()
+        return samples
 
     def set_epoch(self, epoch: int) -> None:
         """See ``Feed.set_epoch``."""
 
     def state_dict(self) -> dict[str, Any]:
         """See ``Feed.state_dict``."""
-        return self.feed.state_dict()
+        rows = None if self._rows is None else self._rows()
+        state = self.feed.state_dict()
+        if rows is None or rows.given == rows.count:
+            return state
+        if self._whole is not None or self.feed._seat.arguments["shard"] is not None:
+            raise FeedlineError(
+                f'feed "{self.feed.name}" cannot go on in the middle of a batch\n'
+                "  give the loader around it the feed's own batch_size"
+            )
+        # In the middle of a batch that a loader around this cuts into others.
+        return rows.place(state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See ``Feed.load_state_dict``."""
         self.feed.load_state_dict(state)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_rows": None}
+
 
 class FeedSampler(Sampler[None]):
     """What torch asks before each batch; a feed needs no indices."""
 
+    def __init__(self, dataset: FeedDataset) -> None:
+        """Keep what it samples."""
+        self._dataset = dataset
+
     def __iter__(self) -> Iterator[None]:
         return itertools.repeat(None)
+
+    def __len__(self) -> int:
+        """Samples per epoch of this rank, as a ``DistributedSampler`` counts them."""
+        shard = self._dataset.feed._seat.arguments["shard"]
+        if shard is None or self._dataset.batch_size is None:
+            return len(self._dataset)
+        world_size: int = shard[1]
+        return -(-len(self._dataset) // world_size)
 
     def set_epoch(self, epoch: int) -> None:
         """See ``Feed.set_epoch``."""
@@ -68,87 +125,44 @@ def _as_it_is(batch: Any) -> Any:
 
 
 class TorchFeed(Feed, DataLoader[Any]):
-    """A ``DataLoader`` without workers or batching of its own: the feed has done all that.
+    """A ``DataLoader`` without workers: the feed has loaded and batched already.
 
     Everything is in ``dataset``, so that what frameworks make of it and of a DataLoader's keywords
-    is again a feed.
+    is again a feed, with the same numbers.
     """
+
+    dataset: FeedDataset
 
     def __init__(self, dataset: FeedDataset, **keywords: Any) -> None:
         """Made by ``attach``."""
         Feed.__init__(self, dataset.feed._seat)
-        defaults = {"batch_size": None, "collate_fn": _as_it_is}
+        size, drop_last = dataset.batch_size, dataset.drop_last
+        if keywords.get("batch_size", size) is None:
+            keywords = {**keywords, "batch_size": size}
+        collate_fn = _as_it_is if size is None else join_rows
+        defaults = {"batch_size": size, "drop_last": drop_last, "collate_fn": collate_fn}
         DataLoader.__init__(self, dataset, **{**defaults, **keywords})
         # torch lets nobody give one together with an iterable dataset, nor set it afterwards.
-        object.__setattr__(self, "sampler", FeedSampler())
+        sampler = FeedSampler(dataset)
+        object.__setattr__(self, "sampler", sampler)
+        batch_sampler: Any = self.batch_sampler
+        if batch_sampler is not None:
+            batch_sampler.sampler = sampler
 
-        # Whoever made it anew may want what torch's own iterator does.
-        is_as_it_is = self.collate_fn is _as_it_is and not self.pin_memory
-        self._is_plain = is_as_it_is and self.num_workers == 0
+        # Whoever made it anew may want other batches, or what torch's own iterator does.
+        self._has_own_batches = (self.batch_size, self.drop_last) == (size, drop_last)
+        is_as_it_is = self.collate_fn is collate_fn and not self.pin_memory
+        self._is_plain = self._has_own_batches and is_as_it_is and self.num_workers == 0
 
     def __iter__(self) -> Any:
         """Straight to the feed: torch's own iterator would add 12 µs to each batch."""
         return Feed.__iter__(self) if self._is_plain else DataLoader.__iter__(self)
 
-    __len__ = Feed.__len__
+    def __len__(self) -> int:
+        """Batches per epoch; see ``Feed``."""
+        return Feed.__len__(self) if self._has_own_batches else DataLoader.__len__(self)
 
 
 def torch_feed(feed: Feed) -> TorchFeed:
     """The same feed, as a ``DataLoader``."""
     return TorchFeed(FeedDataset(feed))
-
-
-def finisher(
-    transform: Callable[[Any], Any] | None, pin_memory: bool, device: Any
-) -> Callable[[Any], Any]:
-    """What to do with each batch: transform it, page-lock it, move it. Looks for the GPU now."""
-    if pin_memory and not torch.accelerator.is_available():
-        raise FeedlineError(
-            "pin_memory=True is for copies to a GPU, and torch finds none here\n"
-            "  leave it out: batches in host memory need no pinning"
-        )
-    if device is not None:
-        try:
-            device = torch.device(device)
-            torch.empty(0, device=device)
-        except Exception as error:
-            raise FeedlineError(
-                f'device="{device}" cannot be used: {str(error).splitlines()[0]}\n'
-                "  leave device out to get batches in host memory"
-            ) from error
-    return Finish(transform, pin_memory, device)
-
-
-@dataclasses.dataclass
-class Finish:
-    """Each batch, as the job wants it."""
-
-    transform: Callable[[Any], Any] | None
-    pin_memory: bool
-    device: torch.device | None
-
-    def __call__(self, batch: Any) -> Any:
-        """Transform, page-lock and move a batch, in this order."""
-        if self.transform is not None:
-            batch = self.transform(batch)
-        return self._move(batch)
-
-    def _move(self, value: Any) -> Any:
-        if hasattr(value, "to"):  # a tensor, or something that knows how to move its own
-            if self.pin_memory and hasattr(value, "pin_memory"):
-                value = value.pin_memory()
-            return value if self.device is None else value.to(self.device, non_blocking=True)
-        if isinstance(value, MutableMapping):
-            moved = copy.copy(value)
-            moved.update((key, self._move(item)) for key, item in value.items())
-            return moved
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return type(value)(*map(self._move, value))
-        if isinstance(value, list | tuple):
-            return type(value)(map(self._move, value))
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            fields = [field.name for field in dataclasses.fields(value) if field.init]
-            return dataclasses.replace(
-                value, **{name: self._move(getattr(value, name)) for name in fields}
-            )
-        return value

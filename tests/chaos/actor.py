@@ -33,7 +33,7 @@ Kept = deque[tuple[Any, Any, Any]]
 BEAT_SECS = 0.1
 # Between two epochs a consumer may hold up others for this long (REST in server/room.rs).
 REST_SECS = 2.0
-PAUSES = 30
+PAUSES = 2000
 COUNTS = ("batches", "epochs", "stalled", "skipped", "gone")
 
 

@@ -74,7 +74,11 @@ class Race:
 
         outcome: dict[str, Any] = {}
         try:
-            options = {"linger_secs": 30.0, "reconnect_secs": 60.0, "timeout_secs": 60.0}
+            options: dict[str, Any] = {
+                "linger_secs": 30.0,
+                "reconnect_secs": 60.0,
+                "timeout_secs": 60.0,
+            }
             # An epoch from its start, whenever one comes.
             feed = feedline.share(
                 make_loader, name, batch_size=number % 9 + 1, replay=True, **options

@@ -88,3 +88,34 @@ def test_a_late_joiner_is_in_the_history_when_it_happens(start: Start, tmp_path:
         assert rest.result().exact
     server.tell("stop")
     server.expect("done")
+
+
+def test_one_that_was_not_told_its_place_is_not_waited_for(start: Start, tmp_path: Path) -> None:
+    """It has none to come back to: the others would wait for it until the stall time is over."""
+    options: dict[str, Any] = {
+        "loader": "Resumable",
+        "loader_args": [2000, 10],
+        "samples": 2000,
+        "state_file": str(tmp_path / "state"),
+        "ring": RING,
+        "stall_timeout_secs": 100_000.0,
+    }
+    server = start(roles.serve, fault="server:join_registered:3:kill", **options)
+    server.expect("ready")
+    feeds = [feedline.attach("train", batch_size=10, reconnect_secs=60) for _ in range(3)]
+    epochs = [iter(feed) for feed in feeds]
+    first, second, third = epochs
+    with ThreadPoolExecutor(3) as pool:
+        before = [read(epoch, limit=3) for epoch in (first, second)]
+        late = pool.submit(read, third)
+        await_death(server)
+        server = start(roles.serve, **options)
+        server.expect("ready")
+        rests = [pool.submit(read, epoch) for epoch in (first, second)]
+        for begun, rest in zip(before, rests, strict=True):
+            assert begun.keys + rest.result().keys == list(range(2000))
+        assert len(late.result().keys) == 2000
+    for feed in feeds:
+        feed.close()
+    server.tell("stop")
+    server.expect("done")

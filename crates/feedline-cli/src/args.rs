@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use feedline_core::server::MOST_EPOCHS_AHEAD;
 use serde::Serialize;
 
 /// One loader, many trainers: share a data loader between all training jobs on this machine.
@@ -129,6 +130,9 @@ pub struct Serve {
     /// Who waits for whom
     #[arg(long)]
     pub lag: Option<Lag>,
+    /// How many epochs the loader may be ahead of the slowest job; 2 if not given
+    #[arg(long, value_name = "N", value_parser = epochs_ahead, allow_negative_numbers = true)]
+    pub epochs_ahead: Option<u64>,
     /// A file that lets the next server go on in mid-epoch
     #[arg(long, value_name = "FILE")]
     pub state_file: Option<PathBuf>,
@@ -138,6 +142,9 @@ pub struct Serve {
     /// End this long after the last consumer left
     #[arg(long, value_name = "SECS", value_parser = not_negative, allow_negative_numbers = true)]
     pub linger_secs: Option<f64>,
+    /// Have an epoch's order and draws depend on this and its number only
+    #[arg(long, value_name = "N", value_parser = seed, allow_negative_numbers = true)]
+    pub seed: Option<u64>,
     /// Warn when the loader has not yielded for so long
     #[arg(long, value_name = "SECS", value_parser = positive, allow_negative_numbers = true)]
     pub loader_warn_secs: Option<f64>,
@@ -389,11 +396,22 @@ fn count<const MOST: u32>(text: &str) -> Result<u32, String> {
     }
 }
 
+fn epochs_ahead(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(number) if number <= MOST_EPOCHS_AHEAD => Ok(number),
+        _ => Err(format!("give a whole number from 0 to {MOST_EPOCHS_AHEAD}")),
+    }
+}
+
 fn large_count(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(number) if number > 0 => Ok(number),
         _ => Err("give a whole number, 1 or more".into()),
     }
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "give a whole number from 0 to 18446744073709551615".into())
 }
 
 fn port(text: &str) -> Result<u16, String> {

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use feedline_core::names::{self, FeedInfo};
+use feedline_core::proc;
 use feedline_core::server::ServerStats;
 use feedline_core::visitor::Visitor;
 use serde_json::json;
 
 use crate::args::Ls;
 use crate::output::{print, say, table};
+use crate::words::bytes;
 
 /// How long a server may take to answer: one that is stopped is listed all the same.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -25,7 +27,10 @@ pub(crate) fn run(options: &Ls) -> anyhow::Result<()> {
         let list: Vec<_> = feeds
             .iter()
             .map(|(feed, stats)| {
-                json!({"name": feed.name, "pid": feed.pid, "path": feed.path, "state": state(stats.as_ref()), "stats": stats})
+                json!({
+                    "name": feed.name, "pid": feed.pid, "path": feed.path, "state": state(stats.as_ref()),
+                    "server_bytes": server_bytes(feed.pid), "stats": stats,
+                })
             })
             .collect();
         return Ok(print(&format!("{:#}\n", json!(list)))?);
@@ -34,7 +39,8 @@ pub(crate) fn run(options: &Ls) -> anyhow::Result<()> {
         say(&format!("no feeds run for this user (looked in {})", names::folder().display()));
         return Ok(());
     }
-    let header = ["NAME", "PID", "STATE", "EPOCH", "CONSUMERS", "SAMPLES", "UP"].map(str::to_owned).to_vec();
+    let header =
+        ["NAME", "PID", "STATE", "EPOCH", "CONSUMERS", "SAMPLES", "RING", "SERVER", "UP"].map(str::to_owned).to_vec();
     let mut rows = vec![header];
     for (feed, stats) in &feeds {
         let shown = |show: &dyn Fn(&ServerStats) -> String| stats.as_ref().map_or_else(|| "-".to_owned(), show);
@@ -47,10 +53,17 @@ pub(crate) fn run(options: &Ls) -> anyhow::Result<()> {
             shown(&|stats| {
                 if stats.whole_batches { format!("{} batches", stats.samples) } else { stats.samples.to_string() }
             }),
+            shown(&|stats| bytes((stats.ring_bytes + stats.history_bytes) as f64)),
+            server_bytes(feed.pid).map_or_else(|| "-".to_owned(), |size| bytes(size as f64)),
             shown(&|stats| duration_text(stats.uptime_secs)),
         ]);
     }
     Ok(print(&table(&rows))?)
+}
+
+/// The memory of a server's process without its rings; feeds of one pid share it.
+fn server_bytes(pid: u32) -> Option<u64> {
+    proc::memory_bytes(pid).map(|(_, private)| private)
 }
 
 fn state(stats: Option<&ServerStats>) -> &str {

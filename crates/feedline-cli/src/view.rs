@@ -20,6 +20,8 @@ pub struct View {
     pub rates: Rates,
     /// The server's process.
     pub server: Process,
+    /// Other feeds of that process.
+    pub also_serves: Vec<String>,
     /// Its children: the loader's workers.
     pub workers: Vec<Process>,
     /// In the order of `stats.consumers`.
@@ -115,7 +117,17 @@ impl View {
         let left = now.stats.samples_per_epoch.map(|all| all.saturating_sub(now.stats.epoch_samples) as f64);
         let epoch_left_secs = left.filter(|_| rates.samples_per_sec > 0.0 && !now.stats.all_written);
         let epoch_left_secs = epoch_left_secs.map(|left| left / rates.samples_per_sec);
-        Self { stats: now.stats.clone(), rates, server, workers, jobs, machine, epoch_left_secs, verdict }
+        Self {
+            stats: now.stats.clone(),
+            rates,
+            server,
+            also_serves: Vec::new(),
+            workers,
+            jobs,
+            machine,
+            epoch_left_secs,
+            verdict,
+        }
     }
 
     /// One JSON object: the server's numbers, with what is known beyond them.
@@ -127,6 +139,7 @@ impl View {
         }
         object["consumers"] = json!(jobs);
         object["server"] = json!(self.server);
+        object["also_serves"] = json!(self.also_serves);
         object["workers"] = json!(self.workers);
         object["machine"] = json!(self.machine);
         object["epoch_left_secs"] = json!(self.epoch_left_secs);

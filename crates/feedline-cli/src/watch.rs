@@ -96,6 +96,13 @@ impl Watcher {
             });
             found.push(Found { view: view.map(Box::new), feed });
         }
+        let served: Vec<(u32, String)> = found.iter().map(|one| (one.feed.pid, one.feed.name.clone())).collect();
+        for Found { feed, view } in &mut found {
+            if let Ok(view) = view {
+                let others = served.iter().filter(|(pid, name)| *pid == feed.pid && *name != feed.name);
+                view.also_serves = others.map(|(_, name)| name.clone()).collect();
+            }
+        }
         found
     }
 

@@ -38,7 +38,7 @@ impl Source for Counter {
         self.bytes = (self.next..end).flat_map(u64::to_le_bytes).collect();
         let shape = vec![end - self.next];
         self.next = end;
-        let array = Array { kind: ArrayKind::Numpy, dtype: DType::U64, shape, data: &self.bytes };
+        let array = Array::new(ArrayKind::Numpy, DType::U64, shape, &self.bytes);
         Ok(Some(Batch { structure: Structure(vec![Node::Leaf]), leaves: vec![Leaf::Array(array)] }))
     }
 
@@ -78,7 +78,7 @@ fn consume(batch_size: u64) -> Result<(), Box<dyn std::error::Error>> {
         let (mut expected, mut batches) = (0_u64, 0);
         while let Some(batch) = consumer.next(&mut || Ok(()))? {
             let [Value::Array { window, .. }] = batch.values.as_slice() else { panic!("one array") };
-            for number in window.bytes().chunks_exact(8) {
+            for number in window.to_vec().chunks_exact(8) {
                 assert_eq!(u64::from_le_bytes(number.try_into()?), expected);
                 expected += 1;
             }

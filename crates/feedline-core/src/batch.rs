@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use feedline_ring::Window;
+use feedline_ring::{SourceBytes, Window};
 
+use crate::dim_order::DimOrder;
 use crate::schema::{ArrayKind, DType};
 use crate::structure::Structure;
+use crate::subclass::Subclass;
 
 /// What a source yields: borrowed bytes, described.
 #[derive(Clone, Debug)]
@@ -36,12 +38,12 @@ pub enum Leaf<'a> {
     /// A Python str.
     Str(String),
     /// A Python bytes.
-    Bytes(&'a [u8]),
+    Bytes(SourceBytes<'a>),
     /// Any object, pickled, where both sides allowed it.
     Pickle(Vec<u8>),
 }
 
-/// A dense array in C order.
+/// An array without gaps.
 #[derive(Clone, Debug)]
 pub struct Array<'a> {
     /// Whose.
@@ -50,8 +52,19 @@ pub struct Array<'a> {
     pub dtype: DType,
     /// With its batch dimension, if it has one.
     pub shape: Vec<u64>,
+    /// How its dimensions lie in memory.
+    pub order: DimOrder,
+    /// What it is besides a tensor.
+    pub subclass: Option<Arc<Subclass>>,
     /// Its elements.
-    pub data: &'a [u8],
+    pub data: SourceBytes<'a>,
+}
+
+impl<'a> Array<'a> {
+    /// A plain one in C order.
+    pub fn new(kind: ArrayKind, dtype: DType, shape: Vec<u64>, data: impl Into<SourceBytes<'a>>) -> Self {
+        Self { kind, dtype, shape, order: DimOrder::default(), subclass: None, data: data.into() }
+    }
 }
 
 impl Leaf<'_> {
@@ -67,6 +80,14 @@ impl Leaf<'_> {
             Self::Str(_) => "a str",
             Self::Bytes(_) => "bytes",
             Self::Pickle(_) => "a Python object",
+        }
+    }
+
+    /// The same, in the structure of a batch that is written down.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Array(array) => array.kind.word(),
+            other => other.type_name().trim_start_matches("a ").trim_start_matches("an "),
         }
     }
 }
@@ -96,6 +117,8 @@ pub enum Value {
         kind: ArrayKind,
         dtype: DType,
         shape: Vec<u64>,
+        order: DimOrder,
+        subclass: Option<Arc<Subclass>>,
         window: Window,
     },
     Nothing,

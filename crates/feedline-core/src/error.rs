@@ -12,6 +12,8 @@ pub struct Failure {
     pub kind: FailureKind,
     /// What happened, for a person; a loader's traceback included.
     pub message: String,
+    /// The class of the exception that the loader raised, as `module:qualified.name`.
+    pub raised: Option<String>,
 }
 
 /// The class of error that a failure becomes.
@@ -65,6 +67,14 @@ pub enum Error {
         /// Which folder.
         path: PathBuf,
         /// What is wrong.
+        why: String,
+    },
+    /// There is no space left in it.
+    #[error("cannot write to {path}: {why}\n  free some space there, or set FEEDLINE_DIR to a folder on another disk")]
+    FolderFull {
+        /// Which folder.
+        path: PathBuf,
+        /// The kernel's words.
         why: String,
     },
     /// The server is gone.
@@ -131,7 +141,14 @@ impl Failure {
             let (head, tail) = (boundary(LONGEST / 2), boundary(message.len() - LONGEST / 2));
             message = format!("{} … [{} bytes left out] … {}", &message[..head], tail - head, &message[tail..]);
         }
-        Self { kind, message }
+        Self { kind, message, raised: None }
+    }
+
+    /// The same, with the class that the loader raised.
+    #[must_use]
+    pub fn raised(self, class: String) -> Self {
+        const LONGEST: usize = 256;
+        Self { raised: Some(class).filter(|class| class.len() <= LONGEST), ..self }
     }
 
     /// A failure of the server's own.

@@ -7,20 +7,22 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use feedline_ring::{
-    Access, BufferPool, CursorHandle, Doorbell, HeadReader, HeadWriter, Layout, LeaseTable, Mapping, Memfd, RingWriter,
-    page_size,
+    Access, BufferPool, CursorHandle, Doorbell, HeadReader, HeadWriter, Hold, Layout, LeaseTable, Mapping, Memfd,
+    RingWriter, page_size,
 };
 use serde::de::DeserializeOwned;
 
 use crate::batch::{Array, Batch, Leaf, Received, Value};
 use crate::consumer::Mode;
 use crate::consumer::view::{View, checked_layout};
+use crate::dim_order::DimOrder;
 use crate::error::{Failure, FailureKind};
 use crate::schema::{ArrayKind, DType, Field, Schema, len_bytes};
 use crate::server::{ConsumerStats, Event, ServerStats, strides};
 use crate::structure::{Class, Key, Node, Structure};
+use crate::subclass::{Plain, Scalar, Subclass};
 use crate::whole::{self, Encoded};
-use crate::wire::{Channel, Join, JoinAt, MAGIC, Rank, Reply, Request, RingInfo, Stuck, VERSION};
+use crate::wire::{Channel, Join, JoinAt, MAGIC, Rank, Reply, Request, RingInfo, Stuck, Told, VERSION};
 
 /// Rings up to this length are really made.
 const SMALL: u64 = 1 << 20;
@@ -39,7 +41,7 @@ pub fn request(bytes: &[u8]) {
 /// What a server sends to consumers, and the rings that it announces.
 pub fn reply(bytes: &[u8]) {
     converse(bytes, Channel::for_consumer, |reply| match reply {
-        Reply::Welcome { ring } | Reply::Ring(ring) => check_ring(&ring),
+        Reply::Welcome { ring, .. } | Reply::Ring(ring) => check_ring(&ring),
         _ => {}
     });
 }
@@ -49,7 +51,8 @@ pub fn batch(bytes: &[u8]) {
     let len = bytes.len().min(SMALL as usize);
     let (memory, layout) = memory_of(Layout::new([len as u64]).expect("a megabyte can be addressed"), &bytes[..len]);
     let mapping = Mapping::new(&memory, &layout, Access::Reader).expect("a megabyte can be mapped");
-    let windows = BufferPool::default().copy(&mapping, &[(0, 0, len)]);
+    let hold = Hold::Cursor { table: &table(0), lead: 0 };
+    let windows = BufferPool::default().copy(&mapping, &[(0, 0, len)], hold, 0).expect("the cursor is there");
     if let Some(received) = whole::decode(&windows[0]) {
         touch(&received);
     }
@@ -67,7 +70,7 @@ pub fn ring(bytes: &[u8]) {
     let memory = memory.as_fd().try_clone_to_owned().expect("there are descriptors left");
     let mut view = View::new(info, memory, mode, "fuzz").expect("what was checked can be mapped");
     let table = table(first);
-    let _ = view.source_batch_at(first);
+    let _ = view.source_batch_at(first, Hold::Cursor { table: &table, lead: 0 });
     if let Ok(received) = view.take(&table, (first, first.saturating_add(count), 0), 0, "fuzz") {
         touch(&received);
     }
@@ -134,7 +137,13 @@ fn touch(received: &Received) {
     assert!(received.structure.is_sound(received.values.len()));
     assert_eq!(received.structure.paths().len(), received.values.len());
     for value in &received.values {
-        if let Value::Array { dtype, shape, window, .. } = value {
+        if let Value::Array { dtype, shape, order, window, .. } = value {
+            let last = order
+                .strides(shape, dtype.len_bytes())
+                .into_iter()
+                .zip(shape)
+                .map(|(by, &len)| by as u64 * (len.max(1) - 1));
+            assert!(window.len_bytes() == 0 || last.sum::<u64>() + dtype.len_bytes() == window.len_bytes() as u64);
             assert_eq!(len_bytes(*dtype, shape), Some(window.len_bytes() as u64));
         }
         if let Value::Array { window, .. } | Value::Bytes(window) | Value::Pickle(window) = value {
@@ -155,6 +164,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
                 hello(false),
                 join(Some(96), JoinAt::EpochStart),
                 join(None, JoinAt::Newest),
+                join(None, JoinAt::First { else_newest: true }),
                 join(None, JoinAt::At { epoch: 3, index: 400 }),
                 Request::Join(Join { rank, ..Join::new(1, Some(96), JoinAt::EpochStart) }),
                 Request::Leave,
@@ -168,7 +178,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         }
         "reply" => {
             let mut messages: Vec<Reply> = infos().into_iter().map(Reply::Ring).collect();
-            messages.extend(infos().into_iter().map(|ring| Reply::Welcome { ring }));
+            messages.extend(infos().into_iter().map(|ring| Reply::Welcome { ring, run: Some(7) }));
             let consumer = ConsumerStats { mode: "cow".into(), batch_size: Some(7), ..ConsumerStats::default() };
             let event = Event { kind: "joined".into(), pid: Some(812), text: "epoch 3".into(), ..Event::default() };
             let stats = ServerStats {
@@ -181,7 +191,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
                 Reply::Joined { number: 1, epoch: 2, sample: Some(3), had: 4, start: 1 },
                 Reply::Gone { number: 1, epoch: 2, until: Some(9) },
                 Reply::Refused { why: "too large".into(), batch_size: true },
-                Reply::Failed(Failure { kind: FailureKind::Loader, message: "the loader raised".into() }),
+                Reply::Failed(Failure::new(FailureKind::Loader, "the loader raised".into())),
                 Reply::Ended,
                 Reply::Detached { stalled_secs: 60.0 },
                 Reply::Stats(Box::new(stats)),
@@ -194,7 +204,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
             let encoded = Encoded::new(batch);
             let mut bytes = vec![0; encoded.len_bytes() as usize];
             for (offset, piece) in encoded.pieces() {
-                bytes[offset as usize..][..piece.len()].copy_from_slice(piece);
+                bytes[offset as usize..][..piece.len()].copy_from_slice(&piece.to_vec());
             }
             bytes
         }),
@@ -245,11 +255,21 @@ fn nested() -> Structure {
     ])
 }
 
+fn boxes() -> Arc<Subclass> {
+    let class = |name: &str| Class { module: "torchvision.tv_tensors".into(), name: name.into() };
+    let format = Plain::Scalar(Scalar::Member(class("BoundingBoxFormat"), "XYXY".into()));
+    let size = Plain::Tuple(vec![Scalar::Int(480), Scalar::Float(640.0_f64.to_bits())]);
+    let others = vec![Scalar::Nothing, Scalar::Bool(true), Scalar::Str("soft".into())];
+    let attributes = [("format", format), ("canvas_size", size), ("others", Plain::List(others))];
+    let attributes = attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    Arc::new(Subclass { class: class("BoundingBoxes"), attributes })
+}
+
 fn infos() -> Vec<RingInfo> {
-    let field = |dtype, shape: &[u64]| Field { kind: ArrayKind::Torch, dtype, shape: shape.to_vec() };
+    let field = |dtype, shape: &[u64]| Field::new(ArrayKind::Torch, dtype, shape.to_vec());
     let fields = vec![
-        field(DType::U8, &[3, 8, 8]),
-        field(DType::F32, &[4]),
+        Field { order: DimOrder::of_strides(&[3, 8, 8], &[1, 24, 3]), ..field(DType::U8, &[3, 8, 8]) },
+        Field { subclass: Some(boxes()), ..field(DType::F32, &[4]) },
         field(DType::I64, &[]),
         field(DType::BF16, &[0, 7]),
         field(DType::C128, &[2]),
@@ -269,6 +289,7 @@ fn infos() -> Vec<RingInfo> {
         replays: false,
         epochs: Some(3),
         source_batch: 8,
+        told: Some(Told { samples: 64, batch_size: 8 }),
         schema,
     };
     vec![info(cut, 0), info(bare, 0), info(whole, 64 << 10)]
@@ -278,7 +299,7 @@ fn with_batches(each: impl Fn(&Batch<'_>) -> Vec<u8>) -> Vec<Vec<u8>> {
     let data: Vec<u8> = (0..=255).collect();
     let array = |dtype, shape: &[u64]| {
         let len = len_bytes(dtype, shape).expect("small") as usize;
-        Leaf::Array(Array { kind: ArrayKind::Numpy, dtype, shape: shape.to_vec(), data: &data[..len] })
+        Array::new(ArrayKind::Numpy, dtype, shape.to_vec(), &data[..len])
     };
     let plain = vec![
         Leaf::Nothing,
@@ -288,22 +309,22 @@ fn with_batches(each: impl Fn(&Batch<'_>) -> Vec<u8>) -> Vec<Vec<u8>> {
         Leaf::Float(0.5),
         Leaf::Complex(1.0, -1.0),
         Leaf::Str("a caption".into()),
-        Leaf::Bytes(&data[..70]),
+        Leaf::Bytes(data[..70].into()),
         Leaf::Pickle(vec![1, 2, 3]),
     ];
     let arrays = vec![
-        array(DType::U8, &[2, 3]),
-        array(DType::F32, &[4]),
-        array(DType::I64, &[]),
-        array(DType::F16, &[0, 9]),
-        array(DType::C64, &[2, 2]),
+        Leaf::Array(Array { order: DimOrder::of_strides(&[2, 3], &[1, 2]), ..array(DType::U8, &[2, 3]) }),
+        Leaf::Array(Array { subclass: Some(boxes()), ..array(DType::F32, &[4]) }),
+        Leaf::Array(array(DType::I64, &[])),
+        Leaf::Array(array(DType::F16, &[0, 9])),
+        Leaf::Array(array(DType::C64, &[2, 2])),
         Leaf::Str("label".into()),
     ];
     let flat = Structure([vec![Node::List(9)], vec![Node::Leaf; 9]].concat());
     let batches = [
         Batch { structure: flat, leaves: plain },
         Batch { structure: nested(), leaves: arrays },
-        Batch { structure: Structure(vec![Node::Leaf]), leaves: vec![array(DType::U8, &[200])] },
+        Batch { structure: Structure(vec![Node::Leaf]), leaves: vec![Leaf::Array(array(DType::U8, &[200]))] },
     ];
     batches.iter().map(each).collect()
 }

@@ -19,6 +19,7 @@ mod access;
 pub mod batch;
 mod bounded;
 pub mod consumer;
+mod dim_order;
 mod error;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
@@ -30,12 +31,15 @@ pub mod schema;
 pub mod server;
 pub mod source;
 mod structure;
+mod subclass;
 pub mod visitor;
 mod whole;
 pub mod wire;
 
 pub use self::access::Allow;
 pub use self::bounded::MAX_ENTRIES;
+pub use self::dim_order::DimOrder;
 pub use self::error::{Error, Failure, FailureKind};
 pub use self::limits::{GroupLimit, MemoryLimits, parse_size, size_text};
 pub use self::structure::{Class, Key, Node, Structure};
+pub use self::subclass::{Plain, Scalar, Subclass};

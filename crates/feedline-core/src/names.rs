@@ -1,42 +1,23 @@
 //! How a feed is found: a socket with its name in a folder of the user's own.
 //!
-//! Who holds a name is settled by a record lock on a file beside the socket. The kernel drops it with the process,
-//! however that ends, and forked children (a loader's workers) don't inherit it: a name is free the moment its server is dead.
+//! `lock` says who holds a name, `runs` whether somebody may come back to a run of a shared feed, `sweep` removes what killed
+//! processes left.
 
-use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+mod lock;
+pub mod runs;
+mod sweep;
+
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, fcntl_lock};
-use rustix::process::{Flock, FlockOffsetType, FlockType, fcntl_getlk};
-
+pub use self::lock::{HeldName, server_of};
+pub use self::sweep::file_system;
 use crate::Error;
 
 const MAX_NAME: usize = 64;
 /// `sun_path` holds 108 bytes with its end.
 const MAX_PATH: usize = 107;
-/// How long a server that was killed may take to be gone.
-const DYING: Duration = Duration::from_secs(5);
-/// Of `linux/sched.h`.
-const PF_EXITING: u64 = 4;
-/// Signal 9, in a set of signals.
-const SIGKILL: u64 = 1 << 8;
-
-/// Names that this process serves. Record locks don't exclude within a process, and are lost when *any* descriptor of the
-/// file is closed there, so the file of a name in this set must not be opened again.
-/// With the pid: a forked child inherits the set, but neither the names nor the locks.
-static OURS: Mutex<BTreeSet<(PathBuf, u32)>> = Mutex::new(BTreeSet::new());
-
-fn ours() -> MutexGuard<'static, BTreeSet<(PathBuf, u32)>> {
-    OURS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn is_ours(ours: &BTreeSet<(PathBuf, u32)>, path: &Path) -> bool {
-    ours.contains(&(path.to_owned(), std::process::id()))
-}
 
 /// A feed that runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +47,17 @@ fn named_folder() -> PathBuf {
     }
     // Not $TMPDIR, which a scheduler may set for each job.
     Path::new("/tmp").join(format!("feedline-{}", rustix::process::getuid().as_raw()))
+}
+
+/// What the kernel says when something can't be made in the folder, and the way out.
+pub(crate) fn unusable(path: &Path, error: &std::io::Error) -> Error {
+    let is_full = matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded);
+    let path = path.to_owned();
+    if is_full {
+        Error::FolderFull { path, why: error.to_string() }
+    } else {
+        Error::Folder { path, why: error.to_string() }
+    }
 }
 
 /// The socket of a feed, if its name can be one.
@@ -104,7 +96,7 @@ pub fn prepare_folder() -> Result<PathBuf, Error> {
     match fs::DirBuilder::new().recursive(true).mode(0o700).create(&path) {
         Ok(()) => {}
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(fail(error.to_string())),
+        Err(error) => return Err(unusable(&path, &error)),
     }
     // A link to a folder of one's own is fine; whose the folder is counts.
     let meta = fs::metadata(&path).map_err(|error| fail(error.to_string()))?;
@@ -124,104 +116,6 @@ pub fn prepare_folder() -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// A name held by this process, with the path for its socket. Dropping it frees the name.
-#[derive(Debug)]
-pub struct HeldName {
-    path: PathBuf,
-    lock_path: PathBuf,
-    _lock: File,
-    pid: u32,
-}
-
-impl HeldName {
-    /// Takes a name, or tells who has it.
-    pub fn take(name: &str) -> Result<Self, Error> {
-        let path = socket_path(name)?;
-        prepare_folder()?;
-        let taken = |pid| Error::NameTaken { name: name.to_owned(), pid };
-        let began = Instant::now();
-        let lock_path = path.with_extension("lock");
-        let fail = |error: std::io::Error| Error::Folder { path: folder(), why: error.to_string() };
-        loop {
-            let mut ours = ours();
-            if is_ours(&ours, &path) {
-                return Err(taken(std::process::id()));
-            }
-            let mut options = OpenOptions::new();
-            options.read(true).write(true).create(true).truncate(false).mode(0o600);
-            let lock = options.open(&lock_path).map_err(fail)?;
-            if fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-                // It may have been freed between the two calls: then try again.
-                match holder(&lock) {
-                    Some(pid) if is_dying(pid) && began.elapsed() < DYING => {
-                        drop((ours, lock));
-                        std::thread::sleep(Duration::from_millis(5));
-                    }
-                    Some(pid) => return Err(taken(pid)),
-                    None => {}
-                }
-                continue;
-            }
-            // The one before us removes the file while it holds the lock: is what we locked still the file of that name?
-            let same =
-                fs::metadata(&lock_path).is_ok_and(|now| lock.metadata().is_ok_and(|held| held.ino() == now.ino()));
-            if same {
-                let _ = fs::remove_file(&path);
-                ours.insert((path.clone(), std::process::id()));
-                return Ok(Self { path, lock_path, _lock: lock, pid: std::process::id() });
-            }
-        }
-    }
-
-    /// Where to bind.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-impl Drop for HeldName {
-    fn drop(&mut self) {
-        // A forked child holds neither the lock nor the name.
-        if self.pid == std::process::id() {
-            let mut ours = ours();
-            let _ = fs::remove_file(&self.path);
-            let _ = fs::remove_file(&self.lock_path);
-            ours.remove(&(self.path.clone(), self.pid));
-        }
-    }
-}
-
-fn holder(lock: &File) -> Option<u32> {
-    let query = Flock { start: 0, length: 0, pid: None, typ: FlockType::WriteLock, offset_type: FlockOffsetType::Set };
-    let held = fcntl_getlk(lock, &query).ok()??;
-    // 0: held by a process of another pid namespace.
-    Some(held.pid.map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs()))
-}
-
-/// Whether a process was killed and is being taken apart, which takes a while if it had much memory.
-fn is_dying(pid: u32) -> bool {
-    let read = |file| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-    // After the name in parentheses: the state, five numbers, and the flags.
-    let stat = read("stat");
-    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-    let is_over = matches!(fields.next(), None | Some("Z" | "X"));
-    let flags: u64 = fields.nth(5).and_then(|flags| flags.parse().ok()).unwrap_or(0);
-    let status = read("status");
-    let pending = status.lines().filter(|line| line.starts_with("SigPnd:") || line.starts_with("ShdPnd:"));
-    let mut pending = pending.filter_map(|line| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok());
-    is_over || flags & PF_EXITING != 0 || pending.any(|signals| signals & SIGKILL != 0)
-}
-
-/// Who serves a name now.
-pub fn server_of(path: &Path) -> Option<u32> {
-    let ours = ours();
-    if is_ours(&ours, path) {
-        return Some(std::process::id());
-    }
-    let lock = OpenOptions::new().read(true).write(true).open(path.with_extension("lock")).ok()?;
-    holder(&lock)
-}
-
 /// Why the folder can't be looked into; one that isn't there yet has no feeds in it.
 pub fn check_readable() -> Result<(), Error> {
     match fs::read_dir(folder()) {
@@ -232,8 +126,9 @@ pub fn check_readable() -> Result<(), Error> {
     }
 }
 
-/// The feeds that run on this machine for this user.
+/// The feeds that run on this machine for this user. What killed servers left in the folder is removed on the way.
 pub fn feeds() -> Vec<FeedInfo> {
+    sweep::sweep(&folder());
     let Ok(entries) = fs::read_dir(folder()) else { return Vec::new() };
     let mut found: Vec<FeedInfo> = entries
         .flatten()

@@ -1,10 +1,14 @@
 //! What every batch of a feed looks like, and whether it can be cut into samples.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::batch::{Batch, Leaf};
+use crate::batch::{Array, Batch, Leaf};
 use crate::bounded;
+use crate::dim_order::DimOrder;
 use crate::structure::Structure;
+use crate::subclass::Subclass;
 
 /// The type of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -72,6 +76,13 @@ pub enum ArrayKind {
     NumpyScalar,
 }
 
+impl ArrayKind {
+    /// In the structure of a batch that is written down.
+    pub fn word(self) -> &'static str {
+        if self == Self::Torch { "tensor" } else { "array" }
+    }
+}
+
 /// One leaf of a batch that can be cut: the same for every sample.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Field {
@@ -82,18 +93,35 @@ pub struct Field {
     /// The shape of one sample.
     #[serde(deserialize_with = "bounded::list")]
     pub shape: Vec<u64>,
+    /// How its dimensions lie in memory.
+    pub order: DimOrder,
+    /// What it is besides a tensor.
+    pub subclass: Option<Arc<Subclass>>,
 }
 
 impl Field {
+    /// A plain one in C order.
+    pub fn new(kind: ArrayKind, dtype: DType, shape: Vec<u64>) -> Self {
+        Self { kind, dtype, shape, order: DimOrder::default(), subclass: None }
+    }
+
+    /// What an array of samples is made of. `None` if it has no dimensions.
+    fn of(array: &Array<'_>) -> Option<Self> {
+        let (_, shape) = array.shape.split_first()?;
+        let (order, subclass) = (array.order.of_sample(), array.subclass.clone());
+        Some(Self { kind: array.kind, dtype: array.dtype, shape: shape.to_vec(), order, subclass })
+    }
+
     /// Bytes per sample, or `None` if that overflows.
     pub fn stride_bytes(&self) -> Option<u64> {
         len_bytes(self.dtype, &self.shape)
     }
 
     fn describe(&self) -> String {
-        let whose = match self.kind {
-            ArrayKind::Torch => "a torch tensor",
-            ArrayKind::Numpy | ArrayKind::NumpyScalar => "a NumPy array",
+        let whose = match (&self.subclass, self.kind) {
+            (Some(subclass), _) => format!("a {}.{}", subclass.class.module, subclass.class.name),
+            (None, ArrayKind::Torch) => "a torch tensor".into(),
+            (None, ArrayKind::Numpy | ArrayKind::NumpyScalar) => "a NumPy array".into(),
         };
         format!("{whose} of {}, shape {} per sample,", self.dtype.name(), shape_text(&self.shape))
     }
@@ -126,7 +154,9 @@ pub enum Schema {
 }
 
 fn fields<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Field>, D::Error> {
-    bounded::weighed(deserializer, |field: &Field| 1 + field.shape.len())
+    bounded::weighed(deserializer, |field: &Field| {
+        1 + 2 * field.shape.len() + field.subclass.as_ref().map_or(0, |subclass| subclass.weight())
+    })
 }
 
 /// A batch that doesn't fit what came before it.
@@ -154,7 +184,7 @@ impl Schema {
             let Leaf::Array(array) = leaf else {
                 return Err(format!("{} is {}, without a batch dimension", name(), leaf.type_name()));
             };
-            let Some((&len, shape)) = array.shape.split_first() else {
+            let (Some(&len), Some(field)) = (array.shape.first(), Field::of(array)) else {
                 return Err(format!("{} is a {} of no dimensions", name(), array.dtype.name()));
             };
             match samples {
@@ -164,7 +194,7 @@ impl Schema {
                 }
                 _ => samples = Some((len, index)),
             }
-            fields.push(Field { kind: array.kind, dtype: array.dtype, shape: shape.to_vec() });
+            fields.push(field);
         }
         if fields.is_empty() { Err("the batch holds no tensor or array".into()) } else { Ok(fields) }
     }
@@ -173,17 +203,21 @@ impl Schema {
     pub fn samples_in(&self, batch: &Batch<'_>) -> Result<u64, Mismatch> {
         let Self::Cut { structure, fields } = self else { return Ok(1) };
         if batch.structure != *structure {
+            let before: Vec<&str> = fields.iter().map(|field| field.kind.word()).collect();
+            let now: Vec<&str> = batch.leaves.iter().map(Leaf::word).collect();
+            let place = structure.difference(&batch.structure);
             return Err(Mismatch(format!(
-                "the loader changed the structure of its batches: first {}, now {}",
-                list(&structure.paths()),
-                list(&batch.structure.paths()),
+                "the loader changed the structure of its batches{}\n  the first batch was: {}\n  this batch is: {}",
+                if place.is_empty() { String::new() } else { format!(", at batch{place}") },
+                structure.text(&before),
+                batch.structure.text(&now),
             )));
         }
         let mut samples = None;
         for (index, (leaf, field)) in batch.leaves.iter().zip(fields).enumerate() {
             let now = match leaf {
                 Leaf::Array(array) => match array.shape.split_first() {
-                    Some((&len, shape)) if field.fits(array.kind, array.dtype, shape) => {
+                    Some((&len, shape)) if field.fits(array, shape) => {
                         if let Some(others) = samples.filter(|&samples| samples != len) {
                             let name = batch.field_name(index);
                             return Err(Mismatch(format!(
@@ -193,10 +227,13 @@ impl Schema {
                         samples = Some(len);
                         continue;
                     }
-                    Some((_, shape)) => {
-                        Field { kind: array.kind, dtype: array.dtype, shape: shape.to_vec() }.describe()
-                    }
-                    None => format!("a {} of no dimensions", array.dtype.name()),
+                    _ => match Field::of(array) {
+                        Some(now) if now.describe() == field.describe() => {
+                            return Err(Mismatch(field.difference(&now, &batch.field_name(index))));
+                        }
+                        Some(now) => now.describe(),
+                        None => format!("a {} of no dimensions", array.dtype.name()),
+                    },
                 },
                 other => other.type_name().to_owned(),
             };
@@ -208,6 +245,14 @@ impl Schema {
             )));
         }
         Ok(samples.unwrap_or(0))
+    }
+
+    /// A field's bytes in the order of its lane, if a batch has them in another.
+    pub(crate) fn reordered(&self, index: usize, array: &Array<'_>) -> Option<Vec<u8>> {
+        match self {
+            Self::Cut { fields, .. } => fields.get(index)?.reordered(array),
+            Self::Whole { .. } => None,
+        }
     }
 
     /// Whether batches of the two can follow each other.
@@ -233,7 +278,9 @@ impl Schema {
     pub fn is_sound(&self) -> bool {
         match self {
             Self::Cut { structure, fields } => {
-                structure.is_sound(fields.len()) && fields.iter().all(|field| field.stride_bytes().is_some())
+                let is_sound =
+                    |field: &Field| field.stride_bytes().is_some() && field.order.is_sound(field.shape.len());
+                structure.is_sound(fields.len()) && fields.iter().all(is_sound)
             }
             Self::Whole { .. } => true,
         }
@@ -241,8 +288,29 @@ impl Schema {
 }
 
 impl Field {
-    fn fits(&self, kind: ArrayKind, dtype: DType, shape: &[u64]) -> bool {
-        self.kind == kind && self.dtype == dtype && self.shape == shape
+    /// Whether an array's samples, of this shape, are of this kind. In whatever order they lie, they can be brought into ours.
+    fn fits(&self, array: &Array<'_>, shape: &[u64]) -> bool {
+        self.kind == array.kind && self.dtype == array.dtype && self.shape == shape && self.subclass == array.subclass
+    }
+
+    /// In what two of the same type differ.
+    fn difference(&self, now: &Self, name: &str) -> String {
+        let both = self.subclass.as_ref().zip(now.subclass.as_ref());
+        match both.and_then(|(first, now)| first.difference(now)) {
+            Some((attribute, first, now)) => {
+                format!("{name}.{attribute} was {first} in the first batch and is {now} now")
+            }
+            None => format!("{name} is not what it was in the first batch"),
+        }
+    }
+
+    /// An array's bytes in the order of the lane, if they aren't already.
+    pub(crate) fn reordered(&self, array: &Array<'_>) -> Option<Vec<u8>> {
+        if self.order.is_sample_of(&array.order) {
+            return None;
+        }
+        let item = self.dtype.len_bytes() as usize;
+        Some(array.order.reordered(&self.order.of_batch(), &array.shape, item, &array.data.to_vec()))
     }
 }
 
@@ -261,4 +329,69 @@ fn list(paths: &[String]) -> String {
         shown.push(format!("… ({} in all)", paths.len()));
     }
     shown.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::structure::{Class, Node};
+    use crate::subclass::{Plain, Scalar};
+
+    const SHAPE: [u64; 4] = [2, 3, 4, 5];
+
+    fn image(order: DimOrder, bytes: &[u8]) -> Array<'_> {
+        Array { order, ..Array::new(ArrayKind::Torch, DType::U8, SHAPE.to_vec(), bytes) }
+    }
+
+    fn batch(array: Array<'_>) -> Batch<'_> {
+        Batch { structure: Structure(vec![Node::Leaf]), leaves: vec![Leaf::Array(array)] }
+    }
+
+    fn channels_last() -> DimOrder {
+        DimOrder::of_strides(&SHAPE, &[60, 1, 15, 3])
+    }
+
+    #[test]
+    fn a_batch_in_the_lanes_order_is_copied_as_it_lies() {
+        let bytes: Vec<u8> = (0..120).collect();
+        for order in [DimOrder::default(), channels_last()] {
+            let schema = Schema::of(&batch(image(order.clone(), &bytes)), false);
+            assert_eq!(schema.reordered(0, &image(order, &bytes)), None);
+        }
+    }
+
+    #[test]
+    fn a_batch_in_another_order_is_brought_into_the_lanes() {
+        let bytes: Vec<u8> = (0..120).collect();
+        let schema = Schema::of(&batch(image(channels_last(), &bytes)), false);
+        let plain = image(DimOrder::default(), &bytes);
+        assert_eq!(schema.samples_in(&batch(plain.clone())), Ok(2));
+        let moved = schema.reordered(0, &plain).unwrap();
+        assert_eq!(moved[..6], [0, 20, 40, 1, 21, 41], "three channels of a pixel, then of the next");
+    }
+
+    #[test]
+    fn an_attribute_that_changes_is_named_with_both_values() {
+        let bytes = [0; 120];
+        let boxes = |width| {
+            let class = Class { module: "tv".into(), name: "Boxes".into() };
+            let size = Plain::Tuple(vec![Scalar::Int(4), Scalar::Int(width)]);
+            let subclass = Some(Arc::new(Subclass { class, attributes: vec![("size".into(), size)] }));
+            batch(Array { subclass, ..image(DimOrder::default(), &bytes) })
+        };
+        let schema = Schema::of(&boxes(5), false);
+        assert_eq!(schema.samples_in(&boxes(5)), Ok(2));
+        let Mismatch(text) = schema.samples_in(&boxes(6)).unwrap_err();
+        assert_eq!(text, "batch.size was (4, 5) in the first batch and is (4, 6) now");
+        let Mismatch(text) = schema.samples_in(&batch(image(DimOrder::default(), &bytes))).unwrap_err();
+        assert!(text.contains("a tv.Boxes of uint8") && text.contains("is a torch tensor"), "{text}");
+    }
+
+    #[test]
+    fn a_peers_order_that_is_none_is_refused() {
+        let field = |order| Field { order, ..Field::new(ArrayKind::Torch, DType::U8, SHAPE[1..].to_vec()) };
+        let cut = |order| Schema::Cut { structure: Structure(vec![Node::Leaf]), fields: vec![field(order)] };
+        assert!(cut(channels_last().of_sample()).is_sound());
+        assert!(!cut(channels_last()).is_sound(), "four dimensions where a sample has three");
+    }
 }

@@ -57,6 +57,18 @@ impl Node {
         }
     }
 
+    /// What stands before a child where the whole is written down: a dict's key, a record's field.
+    fn label(&self, index: usize) -> String {
+        match self {
+            Self::Leaf | Self::Tuple(_) | Self::List(_) => String::new(),
+            Self::Dict(keys) | Self::Mapping(_, keys) => match &keys[index] {
+                Key::Str(key) => format!("{key:?}: "),
+                Key::Int(key) => format!("{key}: "),
+            },
+            Self::NamedTuple(_, fields) | Self::Dataclass(_, fields) => format!("{}=", fields[index]),
+        }
+    }
+
     fn step(&self, index: usize) -> String {
         match self {
             Self::Leaf => String::new(),
@@ -127,6 +139,61 @@ impl Structure {
         }
         paths
     }
+
+    /// As a Python programmer would write it, with a word for each leaf: `(tensor, {"mask": tensor})`. Cut short where it is long.
+    pub fn text(&self, leaves: &[&str]) -> String {
+        const LONGEST: usize = 200;
+        let mut text = String::new();
+        let mut leaves = leaves.iter();
+        // Each open container with the index of its next child and what closes it.
+        let mut open: Vec<(&Node, usize, &str)> = Vec::new();
+        for node in &self.0 {
+            if let Some((container, next, _)) = open.last_mut() {
+                text += if *next > 0 { ", " } else { "" };
+                text += &container.label(*next);
+                *next += 1;
+            }
+            let (begin, end) = match node {
+                Node::Leaf => (leaves.next().copied().unwrap_or("a leaf").to_owned(), ""),
+                Node::Tuple(1) => ("(".into(), ",)"),
+                Node::Tuple(_) => ("(".into(), ")"),
+                Node::List(_) => ("[".into(), "]"),
+                Node::Dict(_) => ("{".into(), "}"),
+                Node::Mapping(class, _) => (format!("{}({{", class.name), "})"),
+                Node::NamedTuple(class, _) | Node::Dataclass(class, _) => (format!("{}(", class.name), ")"),
+            };
+            text += &begin;
+            if *node != Node::Leaf {
+                open.push((node, 0, end));
+            }
+            while let Some((_, _, end)) = open.pop_if(|(container, next, _)| *next == container.children()) {
+                text += end;
+            }
+            if text.chars().count() > LONGEST {
+                return text.chars().take(LONGEST).chain("…".chars()).collect();
+            }
+        }
+        text
+    }
+
+    /// Where another one begins to differ, as the path of that part; nothing if the whole of it does.
+    pub fn difference(&self, other: &Self) -> String {
+        let mut open: Vec<(&Node, String, usize)> = Vec::new();
+        for (node, now) in self.0.iter().zip(&other.0) {
+            while open.pop_if(|(container, _, next)| *next == container.children()).is_some() {}
+            let path = open.last_mut().map_or_else(String::new, |(container, path, next)| {
+                *next += 1;
+                format!("{path}{}", container.step(*next - 1))
+            });
+            if node != now {
+                return path;
+            }
+            if *node != Node::Leaf {
+                open.push((node, path, 0));
+            }
+        }
+        String::new()
+    }
 }
 
 #[cfg(test)]
@@ -151,6 +218,32 @@ mod tests {
     fn paths_read_like_python() {
         assert_eq!(nested().paths(), ["[0][\"image\"]", "[0][3][0]", "[0][3][1]", "[1]"]);
         assert_eq!(Structure(vec![Node::Leaf]).paths(), [""]);
+    }
+
+    #[test]
+    fn it_is_written_as_python_would_write_it() {
+        let leaves = ["tensor", "tensor", "tensor", "a str"];
+        assert_eq!(nested().text(&leaves), r#"({"image": tensor, 3: [tensor, tensor]}, a str, ())"#);
+        assert_eq!(Structure(vec![Node::Leaf]).text(&["tensor"]), "tensor");
+        assert_eq!(Structure(vec![Node::Tuple(1), Node::Leaf]).text(&["tensor"]), "(tensor,)");
+        let class = Class { module: "pairs".into(), name: "Pair".into() };
+        let pair = Node::NamedTuple(class, vec!["x".into(), "y".into()]);
+        assert_eq!(Structure(vec![pair, Node::Leaf, Node::Leaf]).text(&["a", "b"]), "Pair(x=a, y=b)");
+        let long = Structure([vec![Node::List(99)], vec![Node::Leaf; 99]].concat());
+        assert!(long.text(&["tensor"; 99]).ends_with('…'));
+    }
+
+    #[test]
+    fn a_difference_is_named_by_its_path() {
+        let mut other = nested();
+        other.0[3] = Node::Tuple(2);
+        assert_eq!(nested().difference(&other), "[0][3]");
+        other.0[0] = Node::List(3);
+        assert_eq!(nested().difference(&other), "");
+        let mut other = nested();
+        other.0[7] = Node::Tuple(1);
+        other.0.push(Node::Leaf);
+        assert_eq!(nested().difference(&other), "[2]");
     }
 
     #[test]

@@ -6,14 +6,16 @@
 
 use std::sync::Arc;
 
-use feedline_ring::Window;
 use feedline_ring::log::ALIGN_BYTES;
+use feedline_ring::{SourceBytes, Window};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::batch::{Batch, Leaf, Received, Value};
 use crate::bounded;
+use crate::dim_order::DimOrder;
 use crate::schema::{ArrayKind, DType, len_bytes};
 use crate::structure::Structure;
+use crate::subclass::Subclass;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
@@ -24,7 +26,9 @@ struct Header {
 
 fn entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Entry>, D::Error> {
     bounded::weighed(deserializer, |entry| match entry {
-        Entry::Array { shape, .. } => 1 + shape.len(),
+        Entry::Array { shape, subclass, .. } => {
+            1 + 2 * shape.len() + subclass.as_ref().map_or(0, |class| class.weight())
+        }
         _ => 1,
     })
 }
@@ -36,6 +40,8 @@ enum Entry {
         dtype: DType,
         #[serde(deserialize_with = "bounded::list")]
         shape: Vec<u64>,
+        order: DimOrder,
+        subclass: Option<Arc<Subclass>>,
         offset: u64,
     },
     Nothing,
@@ -58,7 +64,7 @@ enum Entry {
 /// A batch ready to be written: its header, and what goes where behind it.
 pub struct Encoded<'a> {
     head: Vec<u8>,
-    parts: Vec<(u64, &'a [u8])>,
+    parts: Vec<(u64, SourceBytes<'a>)>,
     len_bytes: u64,
 }
 
@@ -67,7 +73,7 @@ impl<'a> Encoded<'a> {
     pub fn new(batch: &'a Batch<'_>) -> Self {
         let mut parts = Vec::new();
         let mut end = 0_u64;
-        let mut place = |bytes: &'a [u8]| {
+        let mut place = |bytes: SourceBytes<'a>| {
             let offset = end.next_multiple_of(ALIGN_BYTES);
             parts.push((offset, bytes));
             end = offset + bytes.len() as u64;
@@ -78,6 +84,8 @@ impl<'a> Encoded<'a> {
                 kind: array.kind,
                 dtype: array.dtype,
                 shape: array.shape.clone(),
+                order: array.order.clone(),
+                subclass: array.subclass.clone(),
                 offset: place(array.data),
             },
             Leaf::Nothing => Entry::Nothing,
@@ -87,8 +95,8 @@ impl<'a> Encoded<'a> {
             Leaf::Float(value) => Entry::Float(*value),
             Leaf::Complex(re, im) => Entry::Complex(*re, *im),
             Leaf::Str(value) => Entry::Str(value.clone()),
-            Leaf::Bytes(bytes) => Entry::Bytes { offset: place(bytes), len: bytes.len() as u64 },
-            Leaf::Pickle(bytes) => Entry::Pickle { offset: place(bytes), len: bytes.len() as u64 },
+            Leaf::Bytes(bytes) => Entry::Bytes { offset: place(*bytes), len: bytes.len() as u64 },
+            Leaf::Pickle(bytes) => Entry::Pickle { offset: place(bytes.into()), len: bytes.len() as u64 },
         });
         let header = Header { structure: batch.structure.clone(), leaves: leaves.collect() };
         let mut head = vec![0; 4];
@@ -108,8 +116,8 @@ impl<'a> Encoded<'a> {
     }
 
     /// Where to write what, from the batch's beginning.
-    pub fn pieces(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        std::iter::once((0, self.head.as_slice())).chain(self.parts.iter().copied())
+    pub fn pieces(&self) -> impl Iterator<Item = (u64, SourceBytes<'_>)> {
+        std::iter::once((0, (&self.head).into())).chain(self.parts.iter().copied())
     }
 }
 
@@ -130,9 +138,9 @@ pub fn decode(window: &Window) -> Option<Received> {
     };
     let value = |entry: Entry| {
         Some(match entry {
-            Entry::Array { kind, dtype, shape, offset } => {
+            Entry::Array { kind, dtype, shape, order, subclass, offset } => {
                 let window = part(offset, len_bytes(dtype, &shape)?)?;
-                Value::Array { kind, dtype, shape, window }
+                order.is_sound(shape.len()).then_some(Value::Array { kind, dtype, shape, order, subclass, window })?
             }
             Entry::Nothing => Value::Nothing,
             Entry::Bool(value) => Value::Bool(value),

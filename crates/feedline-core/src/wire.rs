@@ -23,7 +23,7 @@ use crate::schema::Schema;
 use crate::server::ServerStats;
 
 /// Changes with every change of the messages or of the shared pages.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// "feed", so that a stray client is told apart from an old one.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"feed");
@@ -118,6 +118,11 @@ pub enum JoinAt {
     EpochStart,
     /// [`Entry::Newest`].
     Newest,
+    /// [`Entry::First`].
+    First {
+        /// If that is gone: as [`Self::Newest`], not as [`Self::EpochStart`].
+        else_newest: bool,
+    },
     /// [`Entry::At`].
     At {
         /// Which epoch.
@@ -132,6 +137,11 @@ impl JoinAt {
     pub(crate) fn epoch(self) -> u64 {
         if let Self::At { epoch, .. } = self { epoch } else { 0 }
     }
+
+    /// Whether it may become the newest sample.
+    pub(crate) fn may_be_newest(self) -> bool {
+        matches!(self, Self::Newest | Self::First { else_newest: true })
+    }
 }
 
 impl From<JoinAt> for Entry {
@@ -139,6 +149,7 @@ impl From<JoinAt> for Entry {
         match at {
             JoinAt::EpochStart => Self::EpochStart,
             JoinAt::Newest => Self::Newest,
+            JoinAt::First { else_newest } => Self::First { else_newest },
             JoinAt::At { epoch, index } => Self::At { epoch, index },
         }
     }
@@ -167,8 +178,19 @@ pub struct RingInfo {
     pub epochs: Option<u64>,
     /// How many samples the source's first batch had.
     pub source_batch: u64,
+    /// What the source says of its samples, where they can't be counted because batches travel whole.
+    pub told: Option<Told>,
     /// What is in it.
     pub schema: Schema,
+}
+
+/// What a source says of itself: that an epoch has so many samples, in batches of that size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// In an epoch.
+    pub samples: u64,
+    /// In each batch but the last.
+    pub batch_size: u64,
 }
 
 impl RingInfo {
@@ -197,6 +219,8 @@ pub enum Reply {
     Welcome {
         /// The first ring.
         ring: RingInfo,
+        /// The run of a shared feed: another server of the same one goes on in the same order.
+        run: Option<u64>,
     },
     /// The consumer has a cursor.
     Joined {

@@ -163,6 +163,7 @@ fn ranks_that_cannot_be_are_dropped() {
             (Rank { world: 0, ..rank }, JoinAt::EpochStart),
             (Rank { world: u32::MAX, ..rank }, JoinAt::EpochStart),
             (rank, JoinAt::Newest),
+            (rank, JoinAt::First { else_newest: true }),
         ];
         for (rank, entry) in impossible {
             let (mut channel, ..) = join(connect());

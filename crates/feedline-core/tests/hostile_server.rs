@@ -6,6 +6,7 @@ mod beside;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use beside::{config, folder};
@@ -36,12 +37,13 @@ fn cut(fields: Vec<Field>) -> RingInfo {
         replays: false,
         epochs: None,
         source_batch: 8,
+        told: None,
         schema: Schema::Cut { structure, fields },
     }
 }
 
 fn bytes_field(len: u64) -> Field {
-    Field { kind: ArrayKind::Numpy, dtype: DType::U8, shape: vec![len] }
+    Field::new(ArrayKind::Numpy, DType::U8, vec![len])
 }
 
 fn whole() -> RingInfo {
@@ -55,6 +57,10 @@ struct Sent {
     fds: Vec<OwnedFd>,
     joined: (u64, Option<u64>),
     ring: RingWriter,
+    /// It publishes one sample after the other.
+    is_busy: bool,
+    /// It says that it lives.
+    answers: bool,
 }
 
 /// All as it should be, for rings of a cut schema with one field of 8 bytes, or of a whole one.
@@ -73,38 +79,60 @@ fn sound(info: RingInfo) -> Sent {
         own(CursorHandle::create().unwrap().as_fd()),
         own(Doorbell::new().unwrap().as_fd()),
     ];
-    Sent { info, head, fds, joined: (0, Some(0)), ring }
+    Sent { info, head, fds, joined: (0, Some(0)), ring, is_busy: false, answers: false }
 }
 
 /// Attaches to a server that sends this, and asks for a batch.
 fn consume(name: &str, sent: Sent, wanted: Config) -> Result<(), Error> {
+    let began = Instant::now();
+    consume_until(name, sent, wanted, |_| began.elapsed() >= PATIENCE)
+}
+
+/// The same, until this says that it has waited enough. It is told how often the consumer has asked whether the server lives.
+fn consume_until(name: &str, sent: Sent, wanted: Config, is_enough: impl Fn(u32) -> bool) -> Result<(), Error> {
+    let pings = AtomicU32::new(0);
     let folder = folder();
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join(format!("{name}.sock"));
     let listener = UnixListener::bind(&path).unwrap();
     std::thread::scope(|scope| {
+        let asked = &pings;
         scope.spawn(move || {
             let (socket, _) = listener.accept().unwrap();
             socket.set_nonblocking(true).unwrap();
             let mut channel = Channel::for_server(socket.into());
+            let mut published = 20;
             let mut fds = Some(sent.fds.into_iter().map(Arc::new).collect());
             loop {
                 match channel.receive::<Request>() {
                     Ok(Some((Request::Hello { .. }, _))) => {
                         let ring = sent.info.clone();
-                        let _ = channel.send(&Reply::Welcome { ring }, fds.take().unwrap_or_default());
+                        let _ = channel.send(&Reply::Welcome { ring, run: None }, fds.take().unwrap_or_default());
                     }
                     Ok(Some((Request::Join(Join { number, .. }), _))) => {
                         let (epoch, sample) = sent.joined;
                         let _ = channel.send(&Reply::Joined { number, epoch, sample, had: 0, start: 0 }, vec![]);
                     }
-                    Ok(_) => std::thread::sleep(Duration::from_millis(2)),
+                    Ok(Some((Request::Ping, _))) => {
+                        asked.fetch_add(1, Ordering::Relaxed);
+                        if sent.answers {
+                            let _ = channel.send(&Reply::Pong, vec![]);
+                        }
+                    }
+                    Ok(_) => {
+                        if sent.is_busy {
+                            published += 1;
+                            sent.head.publish(published);
+                            sent.head.announce(std::iter::empty());
+                            sent.head.wake_all();
+                        }
+                        std::thread::sleep(Duration::from_millis(2));
+                    }
                     Err(_) => return,
                 }
             }
         });
-        let began = Instant::now();
-        let mut patience = || if began.elapsed() < PATIENCE { Ok(()) } else { Err(Error::Interrupted) };
+        let mut patience = || if is_enough(pings.load(Ordering::Relaxed)) { Err(Error::Interrupted) } else { Ok(()) };
         let outcome = Consumer::attach(wanted, &mut patience).and_then(|mut consumer| {
             let _ = consumer.batches_per_epoch();
             consumer.next(&mut patience).map(drop)
@@ -261,4 +289,55 @@ fn whole_batches_that_cannot_be_are_refused() {
             other => panic!("{index:?}: {other:?}"),
         }
     }
+}
+
+#[test]
+fn waiting_for_a_ring_that_was_announced_can_be_interrupted() {
+    let sent = sound(eight_bytes());
+    sent.head.publish(20);
+    sent.head.set_generation(1);
+    // It asks when it attaches, and when it waits for the ring.
+    let outcome = consume_until("announced", sent, config("announced", 5), |pings| pings >= 2);
+    assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
+}
+
+/// A server in its first epoch, of which a late consumer gets nothing.
+fn in_its_first_epoch(samples: u64, is_busy: bool) -> Sent {
+    let mut sent = sound(eight_bytes());
+    sent.head.set_length(EpochLength { samples, batches: UNKNOWN, tail: UNKNOWN });
+    sent.head.publish(20);
+    (sent.joined, sent.is_busy, sent.answers) = ((1, None), is_busy, true);
+    sent
+}
+
+#[test]
+fn waiting_for_an_epoch_can_be_interrupted_while_the_one_before_it_goes_on() {
+    let calls = AtomicU32::new(0);
+    // Attaching and joining make a few; then it is woken for each sample.
+    let is_enough = |_| calls.fetch_add(1, Ordering::Relaxed) >= 20;
+    let outcome = consume_until("busy", in_its_first_epoch(UNKNOWN, true), config("busy", 5), is_enough);
+    assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
+}
+
+#[test]
+fn an_epoch_without_an_end_in_sight_is_not_waited_for_without_end() {
+    for is_busy in [false, true] {
+        let wanted = Config { answer_timeout: Duration::from_secs(1), ..config("endless", 5) };
+        match consume_until("endless", in_its_first_epoch(UNKNOWN, is_busy), wanted, |_| false) {
+            Err(Error::Stalled(why)) => {
+                assert!(why.contains("waits for epoch 1") && why.contains("join=\"now\""), "{why}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn an_epoch_of_known_length_is_waited_for() {
+    let began = Instant::now();
+    let wanted = Config { answer_timeout: Duration::from_secs(1), ..config("known", 5) };
+    // Longer than the time after which one of unknown length is given up.
+    let is_enough = |_| began.elapsed() >= Duration::from_secs(3);
+    let outcome = consume_until("known", in_its_first_epoch(1000, true), wanted, is_enough);
+    assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
 }

@@ -5,6 +5,10 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
+use crate::leaf_lock::assert_none_held;
+use crate::logging::deliver;
+use crate::once::imported;
+
 /// An exception class of ours, by name.
 fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyType>> {
     Ok(py.import("feedline._errors")?.getattr(name)?.cast_into()?)
@@ -40,9 +44,12 @@ pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
                 .with(std::cell::RefCell::take)
                 .unwrap_or_else(|| raise(py, "FeedlineError", error.to_string()));
         }
-        Error::NameTaken { .. } | Error::Folder { .. } | Error::Protocol(_) | Error::Ring(_) | Error::Io { .. } => {
-            "FeedlineError"
-        }
+        Error::NameTaken { .. }
+        | Error::Folder { .. }
+        | Error::FolderFull { .. }
+        | Error::Protocol(_)
+        | Error::Ring(_)
+        | Error::Io { .. } => "FeedlineError",
     };
     raise(py, name, error.to_string())
 }
@@ -57,7 +64,12 @@ pub fn after_wait(py: Python<'_>, error: &Error) -> PyErr {
 /// The exception for a feed that failed.
 pub fn failed(py: Python<'_>, failure: &Failure) -> PyErr {
     let name = match failure.kind {
-        FailureKind::Loader => "LoaderError",
+        FailureKind::Loader => {
+            let made = py
+                .import("feedline._errors")
+                .and_then(|errors| errors.call_method1("loader_error", (&failure.message, failure.raised.as_deref())));
+            return made.map_or_else(|error| error, PyErr::from_value);
+        }
         FailureKind::Schema => "SchemaError",
         FailureKind::Memory => "FeedMemoryError",
         FailureKind::Server => "FeedlineError",
@@ -79,7 +91,12 @@ pub fn check_signals() -> Result<(), Error> {
 
 /// Runs something of Python's in the middle of a wait. What it raises ends the wait, and is raised in its place.
 pub fn act<T>(call: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<(), Error> {
-    let raised = Python::try_attach(|py| call(py).err()).flatten();
+    assert_none_held();
+    let raised = Python::try_attach(|py| {
+        deliver(py);
+        call(py).err()
+    });
+    let raised = raised.flatten();
     match raised {
         None => Ok(()),
         Some(error) => {
@@ -98,7 +115,7 @@ pub fn take_interrupt() -> Option<PyErr> {
 pub fn traceback(py: Python<'_>, error: &PyErr) -> String {
     static FORMAT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let text = || -> PyResult<String> {
-        let format = FORMAT.import(py, "traceback", "format_exception")?;
+        let format = imported(&FORMAT, py, "traceback", "format_exception")?;
         let lines: Vec<String> = format.call1((error.get_type(py), error.value(py), error.traceback(py)))?.extract()?;
         Ok(lines.concat())
     };

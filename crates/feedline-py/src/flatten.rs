@@ -1,13 +1,16 @@
 //! From what a loader yields to a batch: the nesting, and every leaf's bytes where they lie.
 
+use std::sync::Arc;
+
 use feedline_core::batch::{Array, Batch, Leaf};
 use feedline_core::schema::{ArrayKind, DType};
-use feedline_core::{Class, Failure, FailureKind, Key, MAX_ENTRIES, Node, Structure};
-use pyo3::intern;
+use feedline_core::{Class, DimOrder, Failure, FailureKind, Key, MAX_ENTRIES, Node, Structure, Subclass};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple, PyType};
 
+use crate::once::{imported, intern, remember};
+use crate::subclass::split;
 use crate::tensor::{Borrowed, Described, Unfit, describe_array, describe_capsule};
 
 const MAX_DEPTH: usize = 60;
@@ -20,7 +23,7 @@ pub struct Flat {
 }
 
 enum Owned {
-    Array(ArrayKind, Described),
+    Array(ArrayKind, Described, Option<Arc<Subclass>>),
     Bytes(Borrowed),
     Plain(Leaf<'static>),
 }
@@ -35,10 +38,15 @@ impl Flat {
 impl Owned {
     fn as_leaf(&self) -> Leaf<'_> {
         match self {
-            Self::Array(kind, Described { dtype, shape, data }) => {
-                Leaf::Array(Array { kind: *kind, dtype: *dtype, shape: shape.clone(), data: data.as_slice() })
-            }
-            Self::Bytes(bytes) => Leaf::Bytes(bytes.as_slice()),
+            Self::Array(kind, Described { dtype, shape, order, data }, subclass) => Leaf::Array(Array {
+                kind: *kind,
+                dtype: *dtype,
+                shape: shape.clone(),
+                order: order.clone(),
+                subclass: subclass.clone(),
+                data: data.to_copy(),
+            }),
+            Self::Bytes(bytes) => Leaf::Bytes(bytes.to_copy()),
             Self::Plain(leaf) => leaf.clone(),
         }
     }
@@ -91,15 +99,16 @@ struct Walk {
 struct Types {
     ndarray: Option<Py<PyType>>,
     generic: Option<Py<PyType>>,
+    memmap: Option<Py<PyType>>,
 }
 
 fn types(py: Python<'_>) -> PyResult<&'static Types> {
     static TYPES: PyOnceLock<Types> = PyOnceLock::new();
-    TYPES.get_or_try_init(py, || {
+    remember(&TYPES, py, || {
         let numpy = py.import("numpy").ok();
         let get =
             |name: &str| -> Option<Py<PyType>> { Some(numpy.as_ref()?.getattr(name).ok()?.cast_into().ok()?.unbind()) };
-        Ok(Types { ndarray: get("ndarray"), generic: get("generic") })
+        Ok(Types { ndarray: get("ndarray"), generic: get("generic"), memmap: get("memmap") })
     })
 }
 
@@ -112,7 +121,7 @@ fn tensor_type(py: Python<'_>) -> Option<&Bound<'_, PyType>> {
     let modules = py.import("sys").ok()?.getattr("modules").ok()?;
     let torch = modules.get_item("torch").ok()?;
     let tensor: Bound<'_, PyType> = torch.getattr("Tensor").ok()?.cast_into().ok()?;
-    Some(TENSOR.get_or_init(py, || tensor.unbind()).bind(py))
+    Some(remember(&TENSOR, py, || Ok(tensor.unbind())).ok()?.bind(py))
 }
 
 impl Walk {
@@ -246,14 +255,24 @@ impl Walk {
     fn tensor(&mut self, tensor: &Bound<'_, PyAny>) -> Result<(), Refusal> {
         static TO_DLPACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let py = tensor.py();
-        let to_dlpack = TO_DLPACK.import(py, "torch.utils.dlpack", "to_dlpack")?;
-        let mut tensor = tensor.clone();
+        let (tensor, subclass) = match tensor_type(py) {
+            Some(plain) if !tensor.get_type().is(plain) => match split(tensor) {
+                Ok((plain, subclass)) => (plain, Some(Arc::new(subclass))),
+                Err(Refusal::Unsupported(why)) => return self.unfit(tensor, &why),
+                Err(raised) => return Err(raised),
+            },
+            _ => (tensor.clone(), None),
+        };
+        let to_dlpack = imported(&TO_DLPACK, py, "torch.utils.dlpack", "to_dlpack")?;
+        let mut tensor = tensor;
         for name in [intern!(py, "is_conj"), intern!(py, "is_neg")] {
             // Lazily conjugated or negated: the bytes aren't the values yet.
             if tensor.call_method0(name)?.is_truthy()? {
                 tensor = tensor.call_method0("resolve_conj")?.call_method0("resolve_neg")?;
             }
         }
+        // What it was before its elements were moved together.
+        let mut spread: Option<(Vec<u64>, DimOrder)> = None;
         for _ in 0..3 {
             let capsule = match to_dlpack.call1((&tensor,)) {
                 Ok(capsule) => capsule,
@@ -263,11 +282,19 @@ impl Walk {
                 }
             };
             match describe_capsule(&capsule)? {
-                Ok(described) => {
-                    self.leaf(Owned::Array(ArrayKind::Torch, described));
+                Ok(mut described) => {
+                    if let Some((shape, order)) = spread {
+                        (described.shape, described.order) = (shape, order);
+                    }
+                    self.leaf(Owned::Array(ArrayKind::Torch, described, subclass));
                     return Ok(());
                 }
-                Err(Unfit::Strided) => tensor = tensor.call_method0(intern!(py, "contiguous"))?,
+                Err(Unfit::Strided(order)) => {
+                    let shape: Vec<u64> = tensor.getattr(intern!(py, "shape"))?.extract()?;
+                    let permuted = tensor.call_method1("permute", (order.dims(shape.len()),))?;
+                    tensor = permuted.call_method0(intern!(py, "contiguous"))?;
+                    spread = Some((shape, order));
+                }
                 Err(Unfit::Device) => tensor = tensor.call_method0("cpu")?,
                 Err(Unfit::DType) => return self.unfit(&tensor, &format!("its dtype is {}", tensor.getattr("dtype")?)),
             }
@@ -279,8 +306,11 @@ impl Walk {
         let py = array.py();
         let dtype = array.getattr(intern!(py, "dtype"))?;
         let name: String = dtype.getattr(intern!(py, "name"))?.extract()?;
-        if array.get_type().module()?.to_str()?.starts_with("numpy.ma") {
-            return self.unfit(array, "a masked array, whose mask would be lost");
+        let class = array.get_type();
+        // A memmap is an array of which the file doesn't travel.
+        let is_plain = [&self.types.ndarray, &self.types.memmap].into_iter().flatten().any(|plain| class.is(plain));
+        if !is_plain {
+            return self.unfit(array, &format!("a {}, of which only the elements would arrive", type_name(array)));
         }
         let Some(known) = numpy_dtype(&name) else { return self.unfit(array, &format!("its dtype is {dtype}")) };
         let mut array = array.clone();
@@ -289,15 +319,18 @@ impl Walk {
         }
         let described = match describe_array(&array, known)? {
             Ok(described) => described,
-            Err(_) => {
-                let dense = py.import("numpy")?.call_method1("ascontiguousarray", (&array,))?;
+            Err(Unfit::Strided(order)) => {
+                let shape: Vec<u64> = array.getattr(intern!(py, "shape"))?.extract()?;
+                let permuted = array.call_method1("transpose", (order.dims(shape.len()),))?;
+                let dense = py.import("numpy")?.call_method1("ascontiguousarray", (permuted,))?;
                 match describe_array(&dense, known)? {
-                    Ok(described) => described,
+                    Ok(described) => Described { shape, order, ..described },
                     Err(_) => return self.unfit(&array, "it is not contiguous"),
                 }
             }
+            Err(Unfit::Device | Unfit::DType) => return self.unfit(&array, "it is not in host memory"),
         };
-        self.leaf(Owned::Array(kind, described));
+        self.leaf(Owned::Array(kind, described, None));
         Ok(())
     }
 
@@ -339,12 +372,12 @@ fn numpy_dtype(name: &str) -> Option<DType> {
     all.into_iter().chain(floats).find(|dtype| dtype.name() == name)
 }
 
-fn class(object: &Bound<'_, PyAny>) -> PyResult<Class> {
+pub fn class(object: &Bound<'_, PyAny>) -> PyResult<Class> {
     let class = object.get_type();
     Ok(Class { module: class.getattr("__module__")?.extract()?, name: class.getattr("__qualname__")?.extract()? })
 }
 
-fn type_name(object: &Bound<'_, PyAny>) -> String {
+pub fn type_name(object: &Bound<'_, PyAny>) -> String {
     class(object).map_or_else(
         |_| "?".into(),
         |class| match class.module.as_str() {

@@ -10,9 +10,12 @@ mod errors;
 mod feed;
 mod flatten;
 mod hang;
+mod leaf_lock;
 mod logging;
+mod once;
 mod rebuild;
 mod server;
+mod subclass;
 mod tensor;
 
 use pyo3::prelude::*;
@@ -28,13 +31,16 @@ mod _core {
     #[pymodule_export]
     use super::feed::{Batches, FeedCore};
     #[pymodule_export]
-    use super::server::{ServerCore, check_name, feeds, folder, parse_size};
+    use super::server::{ServerCore, begin_run, check_name, end_run, feeds, folder, folder_path, parse_size};
     #[pymodule_export]
     use super::tensor::Exported;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        feedline_ring::fork::install();
+        super::once::warm_up(module.py());
         super::logging::install();
+        module.add("MOST_EPOCHS_AHEAD", feedline_core::server::MOST_EPOCHS_AHEAD)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

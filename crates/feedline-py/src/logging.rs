@@ -1,22 +1,33 @@
 //! What the core logs goes to Python's logger `feedline`. Whether and where it appears is the application's business.
 //!
-//! The server's control thread must not wait for a GIL that a hanging loader holds: its lines go through a thread of their own.
+//! To log takes neither the GIL nor a lock: the core does so while it holds locks that others wait for with the GIL in hand. Python
+//! gets the lines
+//!
+//! - of a thread that came from Python when it goes back there, or looks for signals while it waits ([`detached`], [`deliver`]);
+//! - of a thread of our own at once.
+//!
+//! Either way another thread calls Python's logging. A thread of ours must not wait for a GIL that a hanging loader holds; and the
+//! handler of a signal, which Python runs on its main thread, must not raise inside of it and leave its locks behind.
 
-use std::cell::LazyCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::{Debug, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use feedline_ring::fork::Origin;
+use pyo3::marker::Ungil;
 use pyo3::prelude::*;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// As `feedline-core` names it.
-const CONTROL_THREAD: &str = "feedline-control";
+use crate::leaf_lock::assert_none_held;
+
 /// More than this many lines that Python doesn't take are lost.
 const MOST_LINES: usize = 100;
 const MOMENT: Duration = Duration::from_millis(50);
+
+type Line = (u8, String);
 
 struct PythonLogging;
 
@@ -38,10 +49,15 @@ impl Subscriber for PythonLogging {
             Level::WARN => 30,
             _ => 20,
         };
-        if std::thread::current().name() == Some(CONTROL_THREAD) {
-            let _ = SCRIBE.try_with(|scribe| scribe.note(level, text.0));
+        if CALLS.get() > 0 {
+            LINES.with_borrow_mut(|lines| {
+                if lines.len() < MOST_LINES {
+                    lines.push((level, text.0));
+                }
+            });
         } else {
-            log(level, &text.0);
+            let _ =
+                SCRIBE.try_with(|scribe| Scribe::of_this_process(&mut scribe.borrow_mut()).note(vec![(level, text.0)]));
         }
     }
 
@@ -58,46 +74,104 @@ impl Subscriber for PythonLogging {
     fn exit(&self, _: &Id) {}
 }
 
-fn log(level: u8, text: &str) {
-    // A log that can't be delivered, at the interpreter's end or because a handler raises, must not disturb the feed.
-    let _ = Python::try_attach(|py| -> PyResult<()> {
+thread_local! {
+    /// How many calls from Python this thread is in.
+    static CALLS: Cell<u32> = const { Cell::new(0) };
+    /// What it has logged since Python last had a look.
+    static LINES: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
+    /// Logs for this thread, and ends with it.
+    static SCRIBE: RefCell<Option<Scribe>> = const { RefCell::new(None) };
+}
+
+/// Does what needs no GIL without it; what that logs comes before what follows.
+pub fn detached<T: Ungil>(py: Python<'_>, work: impl FnOnce() -> T + Ungil) -> T {
+    let call = Call::begin();
+    let outcome = py.detach(work);
+    drop(call);
+    deliver(py);
+    outcome
+}
+
+/// A call from Python, until it is dropped.
+struct Call;
+
+impl Call {
+    fn begin() -> Self {
+        CALLS.set(CALLS.get() + 1);
+        Self
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        CALLS.set(CALLS.get() - 1);
+    }
+}
+
+/// Hands on what this thread has logged.
+pub fn deliver(py: Python<'_>) {
+    assert_none_held();
+    let lines = LINES.take();
+    if lines.is_empty() {
+        return;
+    }
+    // Not borrowed while others run: a handler may call us, and log again.
+    let mut scribe = SCRIBE.try_with(RefCell::take).ok().flatten();
+    py.detach(|| Scribe::of_this_process(&mut scribe).note(lines));
+    let _ = SCRIBE.try_with(|place| place.replace(scribe));
+}
+
+fn log(py: Python<'_>, (level, text): &Line) {
+    let deliver = || -> PyResult<()> {
         let logger = py.import("logging")?.call_method1("getLogger", ("feedline",))?;
         logger.call_method1("log", (level, "%s", text))?;
         Ok(())
-    });
-}
-
-thread_local! {
-    /// The control thread's; it ends with it.
-    static SCRIBE: LazyCell<Scribe> = LazyCell::new(Scribe::start);
+    };
+    // A log that can't be delivered, because a handler raises, must not disturb the feed.
+    let _ = deliver();
 }
 
 /// Hands lines to Python on another thread.
 struct Scribe {
-    lines: SyncSender<(u8, String)>,
+    lines: SyncSender<Line>,
     delivered: Receiver<()>,
+    /// A forked child has no such thread.
+    origin: Origin,
 }
 
 impl Scribe {
+    /// The one that is there, or another.
+    fn of_this_process(scribe: &mut Option<Self>) -> &Self {
+        if scribe.as_ref().is_some_and(|scribe| !scribe.origin.is_here()) {
+            // What belongs to the parent's thread is left alone.
+            std::mem::forget(scribe.take());
+        }
+        scribe.get_or_insert_with(Self::start)
+    }
+
     fn start() -> Self {
-        let (lines, to_log) = sync_channel::<(u8, String)>(MOST_LINES);
+        let (lines, to_log) = sync_channel::<Line>(MOST_LINES);
         let (deliver, delivered) = sync_channel(MOST_LINES + 1);
         let run = move || {
-            for (level, text) in to_log {
-                log(level, &text);
+            for line in to_log {
+                // Nobody takes it at the interpreter's end.
+                let _ = Python::try_attach(|py| log(py, &line));
                 let _ = deliver.try_send(());
             }
         };
         // Without a thread lines are lost: there are worse problems then.
         let _ = std::thread::Builder::new().name("feedline-log".into()).spawn(run);
-        Self { lines, delivered }
+        Self { lines, delivered, origin: Origin::here() }
     }
 
-    /// Waits a moment, so that lines usually come before what follows them.
-    fn note(&self, level: u8, text: String) {
+    /// Waits a moment for each, so that lines usually come before what follows them.
+    fn note(&self, lines: Vec<Line>) {
         while self.delivered.try_recv().is_ok() {}
-        if self.lines.try_send((level, text)).is_ok() {
-            let _ = self.delivered.recv_timeout(MOMENT);
+        let sent = lines.into_iter().filter(|line| self.lines.try_send(line.clone()).is_ok()).count();
+        for _ in 0..sent {
+            if self.delivered.recv_timeout(MOMENT).is_err() {
+                return;
+            }
         }
     }
 }

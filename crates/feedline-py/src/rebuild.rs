@@ -4,15 +4,15 @@ use std::collections::HashMap;
 
 use feedline_core::batch::{Received, Value};
 use feedline_core::schema::{ArrayKind, DType};
-use feedline_core::{Class, Key, Node};
+use feedline_core::{Class, Key, Node, Plain, Scalar, Subclass};
 use feedline_ring::Window;
 use pyo3::exceptions::{PyException, PyValueError};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyComplex, PyDict, PyList, PyString, PyTuple};
 
-use crate::tensor::{Exported, capsule};
+use crate::once::{imported, intern, remember};
+use crate::tensor::Exported;
 
 /// What arrays become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,10 +122,15 @@ impl Rebuilder {
         Ok(found)
     }
 
-    fn value<'py>(&self, py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
+    fn value<'py>(&mut self, py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
         Ok(match value {
-            Value::Array { kind, dtype, shape, window } => {
-                return self.array(py, *kind, *dtype, shape.clone(), window.clone());
+            Value::Array { kind, dtype, shape, order, subclass, window } => {
+                let exported = Exported::new(window.clone(), *dtype, shape.clone(), order.clone());
+                let array = self.array(py, *kind, exported)?;
+                return match (subclass, self.format) {
+                    (Some(subclass), Format::AsYielded | Format::Torch) => self.dressed(py, array, subclass),
+                    _ => Ok(array),
+                };
             }
             Value::Nothing => py.None().into_bound(py),
             Value::Bool(value) => value.into_pyobject(py)?.to_owned().into_any(),
@@ -134,30 +139,23 @@ impl Rebuilder {
             Value::Float(value) => value.into_pyobject(py)?.into_any(),
             Value::Complex(re, im) => PyComplex::from_doubles(py, *re, *im).into_any(),
             Value::Str(text) => PyString::new(py, text).into_any(),
-            Value::Bytes(window) => PyBytes::new(py, window.bytes()).into_any(),
+            Value::Bytes(window) => bytes(py, window)?.into_any(),
             Value::Pickle(window) => {
                 if !self.allow_pickle {
                     let message = "a pickled object, which can run any code when it is loaded\n  if you trust the feed's \
                                    server, attach with allow_pickle=True";
                     return Err(pyo3::exceptions::PyTypeError::new_err(message));
                 }
-                py.import("pickle")?.call_method1("loads", (PyBytes::new(py, window.bytes()),))?
+                py.import("pickle")?.call_method1("loads", (bytes(py, window)?,))?
             }
         })
     }
 
-    fn array<'py>(
-        &self,
-        py: Python<'py>,
-        kind: ArrayKind,
-        dtype: DType,
-        shape: Vec<u64>,
-        window: Window,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    fn array<'py>(&self, py: Python<'py>, kind: ArrayKind, exported: Exported) -> PyResult<Bound<'py, PyAny>> {
         match (self.format, kind) {
             (Format::Torch, _) | (Format::AsYielded, ArrayKind::Torch) => {
                 static FROM_DLPACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-                let from_dlpack = FROM_DLPACK.get_or_try_init(py, || -> PyResult<_> {
+                let from_dlpack = remember(&FROM_DLPACK, py, || {
                     // The function behind torch.from_dlpack, without the questions that a capsule of ours needs no answers to.
                     let direct = py.import("torch")?.getattr("_C")?.getattr_opt("_from_dlpack")?;
                     Ok(match direct {
@@ -166,17 +164,22 @@ impl Rebuilder {
                     }
                     .unbind())
                 })?;
-                from_dlpack.bind(py).call1((capsule(py, window, dtype, &shape)?,))
+                from_dlpack.bind(py).call1((exported.capsule(py)?,))
             }
             (Format::Jax, _) => {
-                let exported = Bound::new(py, Exported::new(window, dtype, shape))?;
+                let exported = Bound::new(py, exported)?;
                 py.import("jax.dlpack")?.call_method1("from_dlpack", (exported,))
             }
             (Format::Numpy, _) | (Format::AsYielded, ArrayKind::Numpy | ArrayKind::NumpyScalar) => {
                 static NDARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-                let dims = PyTuple::new(py, &shape)?;
-                let exported = Bound::new(py, Exported::new(window, dtype, shape))?;
-                let array = NDARRAY.import(py, "numpy", "ndarray")?.call1((dims, numpy_dtype(py, dtype)?, exported))?;
+                let dims = PyTuple::new(py, exported.shape())?;
+                let (dtype, strides) = (numpy_dtype(py, exported.dtype())?, exported.strides_bytes());
+                let exported = Bound::new(py, exported)?;
+                let ndarray = imported(&NDARRAY, py, "numpy", "ndarray")?;
+                let array = match strides {
+                    None => ndarray.call1((dims, dtype, exported)),
+                    Some(strides) => ndarray.call1((dims, dtype, exported, 0, PyTuple::new(py, strides)?)),
+                }?;
                 if kind == ArrayKind::NumpyScalar && self.format == Format::AsYielded {
                     return array.get_item(PyTuple::empty(py));
                 }
@@ -186,6 +189,47 @@ impl Rebuilder {
     }
 }
 
+/// The class of a tensor, with its attributes.
+impl Rebuilder {
+    fn dressed<'py>(
+        &mut self,
+        py: Python<'py>,
+        tensor: Bound<'py, PyAny>,
+        subclass: &Subclass,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let class = self.class(py, "tensor_class", &subclass.class, &[])?;
+        let attributes = PyDict::new(py);
+        for (name, value) in &subclass.attributes {
+            let list = |parts: &[Scalar]| parts.iter().map(|part| scalar(py, part)).collect::<PyResult<Vec<_>>>();
+            let value = match value {
+                Plain::Scalar(value) => scalar(py, value)?,
+                Plain::Tuple(parts) => PyTuple::new(py, list(parts)?)?.into_any(),
+                Plain::List(parts) => PyList::new(py, list(parts)?)?.into_any(),
+            };
+            attributes.set_item(name, value)?;
+        }
+        records(py)?.call_method1("tensor_of_class", (tensor, class, attributes))
+    }
+}
+
+fn scalar<'py>(py: Python<'py>, scalar: &Scalar) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match scalar {
+        Scalar::Nothing => py.None().into_bound(py),
+        Scalar::Bool(value) => value.into_pyobject(py)?.to_owned().into_any(),
+        Scalar::Int(value) => value.into_pyobject(py)?.into_any(),
+        Scalar::Float(bits) => f64::from_bits(*bits).into_pyobject(py)?.into_any(),
+        Scalar::Str(text) => PyString::new(py, text).into_any(),
+        Scalar::Member(class, name) => records(py)?.call_method1("enum_member", (&class.module, &class.name, name))?,
+    })
+}
+
+fn bytes<'py>(py: Python<'py>, window: &Window) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, window.len_bytes(), |out| {
+        window.copy_into(0, out);
+        Ok(())
+    })
+}
+
 fn schema_error(py: Python<'_>, message: String) -> PyResult<PyErr> {
     let class = py.import("feedline._errors")?.getattr("SchemaError")?.cast_into()?;
     Ok(PyErr::from_type(class, (message,)))
@@ -193,7 +237,7 @@ fn schema_error(py: Python<'_>, message: String) -> PyResult<PyErr> {
 
 fn numpy_dtype<'py>(py: Python<'py>, dtype: DType) -> PyResult<Bound<'py, PyAny>> {
     static DTYPES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
-    let known = DTYPES.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
+    let known = remember(&DTYPES, py, || Ok(PyDict::new(py).unbind()))?.bind(py);
     if let Some(found) = known.get_item(dtype.name())? {
         return Ok(found);
     }

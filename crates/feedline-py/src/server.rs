@@ -15,6 +15,7 @@ use crate::ask::ask_for_stack;
 use crate::errors::{check_signals, failed, invalid, take_interrupt, to_python, traceback};
 use crate::flatten::{Flat, Refusal, failure, flatten};
 use crate::hang;
+use crate::logging::{deliver, detached};
 
 /// What consumers are told after a Ctrl-C.
 const INTERRUPTED: &str = "it was interrupted (Ctrl-C)";
@@ -39,9 +40,9 @@ pub fn check_name(py: Python<'_>, name: &str) -> PyResult<()> {
 
 /// Name, pid and socket of each feed that runs.
 #[pyfunction]
-pub fn feeds() -> Vec<(String, u32, String)> {
+pub fn feeds(py: Python<'_>) -> Vec<(String, u32, String)> {
     let info = |feed: names::FeedInfo| (feed.name, feed.pid, feed.path.display().to_string());
-    names::feeds().into_iter().map(info).collect()
+    py.detach(names::feeds).into_iter().map(info).collect()
 }
 
 /// The folder of this user's feeds, made if need be.
@@ -50,14 +51,34 @@ pub fn folder(py: Python<'_>) -> PyResult<PathBuf> {
     names::prepare_folder().map_err(|error| to_python(py, &error))
 }
 
+/// The same, as a path: it may not be there, or be another user's.
+#[pyfunction]
+pub fn folder_path() -> PathBuf {
+    names::folder()
+}
+
+/// The run of a shared feed that a server which is being started belongs to: the one before, if somebody may still come back to
+/// it, or another. With it, why nobody will be able to come back to it, if so.
+#[pyfunction]
+pub fn begin_run(py: Python<'_>, name: &str, before: Option<u64>) -> (u64, Option<String>) {
+    let (run, error) = py.detach(|| names::runs::begin(&names::folder(), name, before));
+    (run, error.map(|error| error.to_string()))
+}
+
+/// Removes what is left of a shared feed's runs, unless somebody may come back to one.
+#[pyfunction]
+pub fn end_run(py: Python<'_>, name: &str) {
+    py.detach(|| names::runs::end(&names::folder(), name));
+}
+
 #[pymethods]
 impl ServerCore {
-    /// Takes the name and listens.
+    /// Takes the name and listens. Ends for want of consumers together with the feed `beside` it.
     #[new]
     #[pyo3(signature = (
         name, *, epochs, samples, wait_for, ring_bytes, ring_samples, history_bytes, history_share, history_dir, replay, lag,
-        resume, stall_timeout_secs, linger_secs, first_consumer_secs, whole_batches, loader_warn_secs, loader_timeout_secs, allow,
-        metrics_port, metrics_file, metrics_interval_secs,
+        epochs_ahead, resume, run, stall_timeout_secs, linger_secs, first_consumer_secs, whole_batches, loader_warn_secs,
+        loader_timeout_secs, allow, metrics_port, metrics_file, metrics_interval_secs, beside=None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
@@ -73,7 +94,9 @@ impl ServerCore {
         history_dir: Option<PathBuf>,
         replay: bool,
         lag: &str,
+        epochs_ahead: u64,
         resume: Option<(u64, u64)>,
+        run: Option<u64>,
         stall_timeout_secs: f64,
         linger_secs: Option<f64>,
         first_consumer_secs: Option<f64>,
@@ -84,6 +107,7 @@ impl ServerCore {
         metrics_port: Option<u16>,
         metrics_file: Option<PathBuf>,
         metrics_interval_secs: f64,
+        beside: Option<Py<Self>>,
     ) -> PyResult<Self> {
         let secs = |what: &str, secs: f64| {
             Duration::try_from_secs_f64(secs).map_err(|_| invalid(py, format!("{what}={secs} is not a time to wait")))
@@ -106,10 +130,13 @@ impl ServerCore {
                     _ => Lag::Block,
                 },
                 replay,
+                epochs_ahead,
             },
             resume: resume.map(|(epoch, index)| Mark { epoch, index }),
+            run,
             stall_timeout: secs("stall_timeout_secs", stall_timeout_secs)?,
             linger: linger_secs.map(|value| secs("linger_secs", value)).transpose()?,
+            attendance: beside.map(|other| other.get().server.attendance()).unwrap_or_default(),
             first_consumer: first_consumer_secs.map(|value| secs("first_consumer_secs", value)).transpose()?,
             whole_batches,
             loader_warn: loader_warn_secs.map(|value| secs("loader_warn_secs", value)).transpose()?,
@@ -119,7 +146,7 @@ impl ServerCore {
             metrics_file,
             metrics_interval: secs("metrics_interval_secs", metrics_interval_secs)?,
         };
-        let server = py.detach(|| Server::bind(name, options)).map_err(|error| to_python(py, &error))?;
+        let server = detached(py, || Server::bind(name, options)).map_err(|error| to_python(py, &error))?;
         Ok(Self { server })
     }
 
@@ -155,9 +182,9 @@ impl ServerCore {
             raised: None,
         };
         self.server.set_ask(ask_for_stack(py)?);
-        let outcome = py.detach(|| {
+        let outcome = detached(py, || {
             self.server.run(&mut source, &mut || {
-                check_signals().map_err(|_| Failure { kind: FailureKind::Stopped, message: INTERRUPTED.into() })
+                check_signals().map_err(|_| Failure::new(FailureKind::Stopped, INTERRUPTED.into()))
             })
         });
         let Err(broken) = outcome else { return Ok(()) };
@@ -180,19 +207,24 @@ impl ServerCore {
         self.server.samples_per_epoch()
     }
 
-    /// Ends the feed because of something that happened outside of `run`; frees the name.
-    fn fail(&self, py: Python<'_>, message: String) {
-        py.detach(|| self.server.fail(Failure::new(FailureKind::Loader, message)));
+    /// Ends the feed because the loader raised this outside of `run`. Raises what consumers get, who are told until `stop`.
+    fn fail(&self, py: Python<'_>, message: String, raised: Bound<'_, PyAny>) -> PyResult<()> {
+        let raised = PyErr::from_value(raised);
+        let failure = Failure::new(FailureKind::Loader, message).raised(class_name(py, &raised));
+        detached(py, || self.server.fail(failure.clone()));
+        let error = failed(py, &failure);
+        error.set_cause(py, Some(raised));
+        Err(error)
     }
 
     /// Why the feed has given up on its loader, which may still be in its call; None if it has not.
     fn gave_up(&self, py: Python<'_>) -> Option<String> {
-        py.detach(|| self.server.gave_up()).map(|failure| failure.message)
+        detached(py, || self.server.gave_up()).map(|failure| failure.message)
     }
 
     /// Tells consumers why, and frees the name.
     fn stop(&self, py: Python<'_>, why: &str) {
-        py.detach(|| self.server.stop(why));
+        detached(py, || self.server.stop(why));
     }
 
     /// By way of JSON: the keys are the names of `ServerStats`, as wherever it is shown.
@@ -203,7 +235,7 @@ impl ServerCore {
             );
             return Err(to_python(py, &error));
         }
-        let stats = py.detach(|| serde_json::to_string(&self.server.stats()));
+        let stats = detached(py, || serde_json::to_string(&self.server.stats()));
         let text = stats.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
         py.import("json")?.call_method1("loads", (text,))
     }
@@ -212,7 +244,7 @@ impl ServerCore {
 impl Drop for ServerCore {
     fn drop(&mut self) {
         // Python drops us with the GIL in hand, which the control thread may need for a last log line.
-        let _ = Python::try_attach(|py| py.detach(|| self.server.stop("the server was closed")));
+        let _ = Python::try_attach(|py| detached(py, || self.server.stop("the server was closed")));
     }
 }
 
@@ -236,11 +268,11 @@ impl PySource {
     fn fail(&mut self, py: Python<'_>, error: PyErr) -> Failure {
         let failure = if error.is_instance_of::<PyException>(py) {
             let message = format!("the loader raised {}\n\n{}", summary(py, &error), traceback(py, &error).trim_end());
-            Failure::new(FailureKind::Loader, message)
+            Failure::new(FailureKind::Loader, message).raised(class_name(py, &error))
         } else if error.is_instance_of::<PyKeyboardInterrupt>(py) {
-            Failure { kind: FailureKind::Stopped, message: INTERRUPTED.into() }
+            Failure::new(FailureKind::Stopped, INTERRUPTED.into())
         } else {
-            Failure { kind: FailureKind::Stopped, message: format!("it was ended by {}", error.get_type(py)) }
+            Failure::new(FailureKind::Stopped, format!("it was ended by {}", error.get_type(py)))
         };
         self.raised = Some(error);
         self.end_workers(py);
@@ -262,6 +294,13 @@ fn says_whether_over(loader: &Bound<'_, PyAny>) -> Option<bool> {
     loader.getattr_opt("feedline_is_over").ok()??.is_truthy().ok()
 }
 
+/// The exception's class, by the place that it can be imported from.
+fn class_name(py: Python<'_>, error: &PyErr) -> String {
+    let class = error.get_type(py);
+    let name = class.module().and_then(|module| Ok(format!("{module}:{}", class.qualname()?)));
+    name.unwrap_or_default()
+}
+
 fn summary(py: Python<'_>, error: &PyErr) -> String {
     let name = error.get_type(py).qualname().map_or_else(|_| "an exception".into(), |name| name.to_string());
     format!("{name}: {}", error.value(py))
@@ -270,6 +309,7 @@ fn summary(py: Python<'_>, error: &PyErr) -> String {
 impl Source for PySource {
     fn begin(&mut self, epoch: u64) -> Result<(), Failure> {
         Python::attach(|py| {
+            deliver(py);
             self.flat = Flat::default();
             self.batches = None;
             (self.epoch, self.is_fresh) = (epoch, true);
@@ -287,6 +327,7 @@ impl Source for PySource {
 
     fn next(&mut self) -> Result<Option<Batch<'_>>, Failure> {
         Python::attach(|py| {
+            deliver(py);
             // The last batch was copied; its memory goes before the next one is made.
             self.flat = Flat::default();
             let Some(batches) = &self.batches else { return Ok(None) };
@@ -331,6 +372,7 @@ impl Source for PySource {
 
     fn mark(&mut self, head: Mark, oldest: Mark, needed: Option<Mark>) -> Result<(), Failure> {
         Python::attach(|py| {
+            deliver(py);
             let Some(mark) = &self.mark else { return Ok(()) };
             let plain = |Mark { epoch, index }| (epoch, index);
             let places = (plain(head), plain(oldest), needed.map(plain)).into_pyobject(py);

@@ -7,12 +7,15 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{NonNull, null_mut};
 
+use feedline_core::DimOrder;
 use feedline_core::schema::DType;
-use feedline_ring::Window;
+use feedline_ring::{SourceBytes, Window};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
+
+use crate::once::intern;
 
 #[repr(C)]
 struct DlTensor {
@@ -39,7 +42,37 @@ struct DlManagedTensor {
 struct Managed {
     tensor: DlManagedTensor,
     shape: Vec<i64>,
+    strides: Vec<i64>,
     _window: Window,
+}
+
+/// One of these before a capsule owns it. If it never does, the lease ends here.
+struct Unowned(NonNull<DlManagedTensor>);
+
+impl Unowned {
+    fn new(managed: Managed) -> Self {
+        let managed = Box::into_raw(Box::new(managed));
+        // SAFETY: `managed` is a live box that only we know; its vectors don't move any more.
+        let owned = unsafe { &mut *managed };
+        owned.tensor.tensor.shape = owned.shape.as_mut_ptr();
+        if !owned.strides.is_empty() {
+            owned.tensor.tensor.strides = owned.strides.as_mut_ptr();
+        }
+        owned.tensor.context = managed.cast();
+        Self(NonNull::from(&mut owned.tensor))
+    }
+
+    /// Somebody else calls the deleter from now on.
+    fn give_away(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Unowned {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, and given to nobody.
+        unsafe { delete(self.0.as_ptr()) };
+    }
 }
 
 const CPU: i32 = 1;
@@ -79,7 +112,7 @@ fn from_dlpack(code: u8, bits: u8, lanes: u16) -> Option<DType> {
 }
 
 unsafe extern "C" fn delete(managed: *mut DlManagedTensor) {
-    // SAFETY: called once by whoever took the tensor, or by our capsule if nobody did; `context` is the box made in `capsule`.
+    // SAFETY: called once by whoever took the tensor, or by our capsule if nobody did; `context` is the box made in `Unowned::new`.
     let context = unsafe { (*managed).context };
     // SAFETY: as above.
     drop(unsafe { Box::from_raw(context.cast::<Managed>()) });
@@ -96,9 +129,17 @@ unsafe extern "C" fn drop_capsule(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// A DLPack capsule over a window, in C order.
-pub fn capsule<'py>(py: Python<'py>, window: Window, dtype: DType, shape: &[u64]) -> PyResult<Bound<'py, PyAny>> {
+/// A DLPack capsule over a window.
+fn capsule<'py>(
+    py: Python<'py>,
+    window: Window,
+    dtype: DType,
+    shape: &[u64],
+    order: &DimOrder,
+) -> PyResult<Bound<'py, PyAny>> {
     let (code, bits) = to_dlpack(dtype);
+    // None are C order.
+    let strides = if order.is_c() { Vec::new() } else { order.strides(shape, 1) };
     let tensor = DlTensor {
         data: window.as_ptr().cast(),
         device_type: CPU,
@@ -114,18 +155,16 @@ pub fn capsule<'py>(py: Python<'py>, window: Window, dtype: DType, shape: &[u64]
     let managed = Managed {
         tensor: DlManagedTensor { tensor, context: null_mut(), deleter: Some(delete) },
         shape: shape.iter().map(|&dim| dim as i64).collect(),
+        strides,
         _window: window,
     };
-    let managed = Box::into_raw(Box::new(managed));
-    // SAFETY: `managed` is a live box that only we know; its shape vector doesn't move any more.
-    let tensor = unsafe { &mut *managed };
-    tensor.tensor.tensor.shape = tensor.shape.as_mut_ptr();
-    tensor.tensor.context = managed.cast();
-    let pointer: *mut DlManagedTensor = &raw mut tensor.tensor;
+    let managed = Unowned::new(managed);
     // SAFETY: pointer and name are valid, the destructor fits them, and the GIL is held (`py`).
-    let capsule = unsafe { ffi::PyCapsule_New(pointer.cast(), NAME.as_ptr(), Some(drop_capsule)) };
+    let capsule = unsafe { ffi::PyCapsule_New(managed.0.as_ptr().cast(), NAME.as_ptr(), Some(drop_capsule)) };
     // SAFETY: a new reference, or null with an exception set.
-    unsafe { Bound::from_owned_ptr_or_err(py, capsule) }
+    let capsule = unsafe { Bound::from_owned_ptr_or_err(py, capsule) }?;
+    managed.give_away();
+    Ok(capsule)
 }
 
 /// An array over a window, for whoever asks by the buffer protocol or by DLPack.
@@ -134,11 +173,30 @@ pub struct Exported {
     window: Window,
     dtype: DType,
     shape: Vec<u64>,
+    order: DimOrder,
 }
 
 impl Exported {
-    pub fn new(window: Window, dtype: DType, shape: Vec<u64>) -> Self {
-        Self { window, dtype, shape }
+    pub fn new(window: Window, dtype: DType, shape: Vec<u64>, order: DimOrder) -> Self {
+        Self { window, dtype, shape, order }
+    }
+
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    pub fn shape(&self) -> &[u64] {
+        &self.shape
+    }
+
+    /// `None` for C order.
+    pub fn strides_bytes(&self) -> Option<Vec<i64>> {
+        (!self.order.is_c()).then(|| self.order.strides(&self.shape, self.dtype.len_bytes()))
+    }
+
+    /// A DLPack capsule over the window.
+    pub fn capsule<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        capsule(py, self.window.clone(), self.dtype, &self.shape, &self.order)
     }
 }
 
@@ -146,14 +204,14 @@ impl Exported {
 impl Exported {
     #[pyo3(signature = (**_kwargs))]
     fn __dlpack__<'py>(&self, py: Python<'py>, _kwargs: Option<&Bound<'py, PyDict>>) -> PyResult<Bound<'py, PyAny>> {
-        capsule(py, self.window.clone(), self.dtype, &self.shape)
+        self.capsule(py)
     }
 
     fn __dlpack_device__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, [CPU, 0])
     }
 
-    /// Bytes, flat. The view holds a reference to `slf`, and with it the lease.
+    /// Bytes, flat, in the order in which they lie. The view holds a reference to `slf`, and with it the lease.
     unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let this = slf.get();
         let readonly = c_int::from(!this.window.is_writable());
@@ -190,9 +248,12 @@ impl Borrowed {
         Self::new(bytes.as_ptr().cast_mut(), bytes.len(), object.clone().into_any().unbind())
     }
 
-    pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: `_owner` keeps the memory; a loader that yields a batch doesn't write to it while it is being copied.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len_bytes) }
+    /// The bytes, to be copied. A loader whose threads write to what it has yielded spoils its own batch, and nothing else.
+    pub fn to_copy(&self) -> SourceBytes<'_> {
+        // SAFETY:
+        // - Readable, initialised: they are a tensor's, an array's or a `bytes`' own, as `new`'s callers read them there.
+        // - For as long as the result lives: it borrows from `self`, and `_owner` keeps the memory and doesn't move it.
+        unsafe { SourceBytes::new(self.start.as_ptr(), self.len_bytes) }
     }
 }
 
@@ -200,26 +261,24 @@ impl Borrowed {
 pub struct Described {
     pub dtype: DType,
     pub shape: Vec<u64>,
+    pub order: DimOrder,
     pub data: Borrowed,
 }
 
 /// Why a tensor can't be taken as it is.
 pub enum Unfit {
-    /// Ask for a contiguous one.
-    Strided,
+    /// It has gaps, or repeats elements. Ask for one without, of which the dimensions lie in this order.
+    Strided(DimOrder),
     /// Ask for one in host memory.
     Device,
     /// Not with DLPack.
     DType,
 }
 
-fn is_dense(shape: &[i64], strides: &[i64]) -> bool {
-    let mut expected = 1;
-    shape.iter().zip(strides).rev().all(|(&dim, &stride)| {
-        let fits = dim <= 1 || stride == expected;
-        expected *= dim.max(1);
-        fits
-    }) || shape.contains(&0)
+/// The order of an array's dimensions, or why it can't be taken as it lies.
+fn order_of(shape: &[u64], strides: &[i64], unit: u64) -> Result<DimOrder, Unfit> {
+    let order = DimOrder::of_strides(shape, strides);
+    if order.is_dense(shape, strides, unit) { Ok(order) } else { Err(Unfit::Strided(order)) }
 }
 
 /// Reads a DLPack capsule, which keeps owning the tensor.
@@ -237,29 +296,35 @@ pub fn describe_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<Result<Described
         // SAFETY: shape and strides, where given, have `ndim` entries.
         if ndim == 0 { &[] } else { unsafe { std::slice::from_raw_parts(pointer, ndim) } }
     };
-    let shape = dims(tensor.shape);
-    if !tensor.strides.is_null() && !is_dense(shape, dims(tensor.strides)) {
-        return Ok(Err(Unfit::Strided));
-    }
-    let shape: Vec<u64> = shape.iter().map(|&dim| dim.unsigned_abs()).collect();
+    let shape: Vec<u64> = dims(tensor.shape).iter().map(|&dim| dim.unsigned_abs()).collect();
     let len =
         feedline_core::schema::len_bytes(dtype, &shape).ok_or_else(|| PyTypeError::new_err("a tensor too large"))?;
+    let strides = if tensor.strides.is_null() { &[] } else { dims(tensor.strides) };
+    let order = match strides {
+        [] => DimOrder::default(),
+        strides => match order_of(&shape, strides, 1) {
+            Ok(order) => order,
+            Err(unfit) => return Ok(Err(unfit)),
+        },
+    };
     let start = tensor.data.cast::<u8>().wrapping_add(tensor.byte_offset as usize);
     let data = Borrowed::new(start, len as usize, capsule.clone().into_any().unbind());
-    Ok(Ok(Described { dtype, shape, data }))
+    Ok(Ok(Described { dtype, shape, order, data }))
 }
 
-/// Reads a C-contiguous NumPy array of a known dtype through its array interface.
+/// Reads a NumPy array of a known dtype through its array interface.
 pub fn describe_array(array: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Result<Described, Unfit>> {
-    let interface = array.getattr(pyo3::intern!(array.py(), "__array_interface__"))?;
+    let interface = array.getattr(intern!(array.py(), "__array_interface__"))?;
     let shape: Vec<u64> = interface.get_item("shape")?.extract()?;
-    if !interface.get_item("strides")?.is_none() {
-        return Ok(Err(Unfit::Strided));
-    }
-    let (address, _readonly): (usize, bool) = interface.get_item("data")?.extract()?;
     let len =
         feedline_core::schema::len_bytes(dtype, &shape).ok_or_else(|| PyTypeError::new_err("an array too large"))?;
+    let strides: Option<Vec<i64>> = interface.get_item("strides")?.extract()?;
+    let order = match strides.map_or_else(|| Ok(DimOrder::default()), |by| order_of(&shape, &by, dtype.len_bytes())) {
+        Ok(order) => order,
+        Err(unfit) => return Ok(Err(unfit)),
+    };
+    let (address, _readonly): (usize, bool) = interface.get_item("data")?.extract()?;
     let start = std::ptr::with_exposed_provenance_mut(address);
     let data = Borrowed::new(start, len as usize, array.clone().unbind());
-    Ok(Ok(Described { dtype, shape, data }))
+    Ok(Ok(Described { dtype, shape, order, data }))
 }

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, Weak};
 
-use crate::{Mapping, Window};
+use crate::{Hold, Mapping, Window};
 
 /// Buffers that are kept for reuse: what a training loop holds at once, and one more.
 const KEPT: usize = 4;
@@ -26,10 +26,17 @@ struct Buffer {
 }
 
 impl BufferPool {
-    /// Copies ranges of published samples (lane, position, length) into memory of this process's own.
+    /// Copies ranges (lane, position, length) of samples from `first` on into memory of this process's own. `None` if they
+    /// were not held in place: what was copied is then thrown away unseen.
     ///
     /// One copy; about 0.15 ms for each MB.
-    pub fn copy(&self, mapping: &Mapping, ranges: &[(usize, u128, usize)]) -> Vec<Window> {
+    pub fn copy(
+        &self,
+        mapping: &Mapping,
+        ranges: &[(usize, u128, usize)],
+        hold: Hold<'_>,
+        first: u64,
+    ) -> Option<Vec<Window>> {
         let padded = |len_bytes: usize| len_bytes.div_ceil(64);
         let total = ranges.iter().map(|&(_, _, len_bytes)| padded(len_bytes)).sum();
         let mut buffer = self.take(total);
@@ -44,15 +51,16 @@ impl BufferPool {
             mapping.copy_out(lane, position, &mut bytes[..len_bytes]);
             line += padded(len_bytes);
         }
+        if !hold.was_in_place(first) {
+            return None;
+        }
         let keep = Arc::new(buffer);
-        let starts = offsets.into_iter().zip(ranges);
-        starts
-            .map(|(offset, &(_, _, len_bytes))| {
-                // SAFETY: the offset lies in the buffer, or one past it for an empty range.
-                let start = unsafe { base.add(offset) };
-                Window::new(start, len_bytes, true, keep.clone())
-            })
-            .collect()
+        let window = |(offset, &(_, _, len_bytes)): (usize, &(usize, u128, usize))| {
+            // SAFETY: the offset lies in the buffer, or one past it for an empty range.
+            let start = unsafe { base.add(offset) };
+            Window::new(start, len_bytes, true, keep.clone())
+        };
+        Some(offsets.into_iter().zip(ranges).map(window).collect())
     }
 
     fn take(&self, lines: usize) -> Buffer {

@@ -2,7 +2,10 @@
 //!
 //! A child inherits its parent's leases as bytes but not as obligations: it must never release them. And what the child
 //! still sees must not change when the parent lets go, so live leases are made private just before a fork.
-//! Some descriptors it had better not inherit at all: those are [`Unshared`].
+//! Some descriptors it had better not inherit at all: those are [`Unshared`]. Nor should it inherit a static's lock as some
+//! thread held it: those are [`PerProcess`].
+
+mod per_process;
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
@@ -10,6 +13,8 @@ use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
+
+pub use self::per_process::PerProcess;
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
 static TABLES: Mutex<Vec<Weak<dyn Table>>> = Mutex::new(Vec::new());
@@ -53,7 +58,9 @@ impl Origin {
     }
 }
 
-fn install() {
+/// Has forks noticed from now on. Called when the extension is loaded: a child that was forked while another thread is at it,
+/// for the first time, would wait for that thread for ever.
+pub fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: the handlers are `extern "C"` functions that live as long as the program. All three run on the thread that

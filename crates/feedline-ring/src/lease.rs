@@ -125,6 +125,12 @@ impl LeaseTable {
         &self.bell
     }
 
+    /// Whether the cursor or a lease keeps the server from overwriting this sample and those after it.
+    pub(crate) fn needs(&self, sample: u64) -> bool {
+        let state = self.lock();
+        state.leases.floor(state.cursor) <= sample
+    }
+
     /// How many leases live.
     pub fn live(&self) -> usize {
         self.lock().leases.len()

@@ -30,6 +30,8 @@ pub mod fault;
 #[cfg(not(loom))]
 pub mod fork;
 #[cfg(not(loom))]
+mod hold;
+#[cfg(not(loom))]
 mod layout;
 #[cfg(not(loom))]
 mod lease;
@@ -44,6 +46,8 @@ pub mod peer;
 #[cfg(not(loom))]
 mod private;
 #[cfg(not(loom))]
+mod source_bytes;
+#[cfg(not(loom))]
 mod window;
 #[cfg(not(loom))]
 mod writer;
@@ -53,12 +57,14 @@ pub use self::{
     buffer::BufferPool,
     doorbell::Doorbell,
     error::RingError,
+    hold::Hold,
     layout::{Lane, Layout, page_size},
     lease::{Lease, LeaseTable},
     mapping::{Access, Mapping},
     memfd::{Backing, Memfd},
     page::{CursorHandle, HeadReader, HeadWriter, Waited},
     private::PrivatePages,
+    source_bytes::SourceBytes,
     window::Window,
     writer::RingWriter,
 };

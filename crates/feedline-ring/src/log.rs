@@ -21,8 +21,12 @@ use crate::positions::round_up;
 use cursors::Cursor;
 pub use cursors::{Entry, Gone, Place};
 
-/// How many epochs the log may run ahead of the slowest consumer: the length of the shared table of epoch ends.
-pub const EPOCHS_AHEAD: u64 = 64;
+/// The length of the shared table of epoch ends.
+pub const EPOCH_ENDS: u64 = 64;
+
+/// How many epochs the log can run ahead of the slowest consumer: the table must keep the ends from the one before that one's
+/// epoch to the one after the newest.
+pub const MOST_EPOCHS_AHEAD: u64 = EPOCH_ENDS - 3;
 
 /// Batches of variable length begin at multiples of this, so that tensors in them are aligned.
 pub const ALIGN_BYTES: u64 = 64;
@@ -40,12 +44,21 @@ pub enum Lag {
 }
 
 /// What the log does with its samples.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Who waits for whom.
     pub lag: Lag,
     /// Nothing is ever overwritten: one epoch, for everybody, again and again.
     pub replay: bool,
+    /// How many epochs the log may run ahead of the slowest consumer, or, under [`Lag::Skip`], of the fastest; at most
+    /// [`MOST_EPOCHS_AHEAD`].
+    pub epochs_ahead: u64,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self { lag: Lag::default(), replay: false, epochs_ahead: 2 }
+    }
 }
 
 /// How much fits. In samples, and, where they are of variable length, in bytes too (0 otherwise).
@@ -198,10 +211,20 @@ impl Log {
         skipping.unwrap_or_else(|| self.slowest_epoch())
     }
 
-    /// Whether the next epoch may begin. The table of ends must keep those from the one before the slowest consumer's to
-    /// the one after the new.
+    /// Whether the next epoch may begin. If nobody is here, it is counted from the epoch that whoever comes would begin with.
     pub fn can_begin_epoch(&self) -> bool {
-        self.epoch() < self.epoch_to_wait_for() + EPOCHS_AHEAD - 2
+        !self.is_too_far_behind(self.epoch_to_wait_for())
+    }
+
+    /// Whether the next epoch would be too far ahead of one in this.
+    fn is_too_far_behind(&self, epoch: u64) -> bool {
+        self.epoch() > epoch.saturating_add(self.policy.epochs_ahead.min(MOST_EPOCHS_AHEAD))
+    }
+
+    /// The sample that the slowest must have come to before the next epoch may begin.
+    pub fn wanted_for_epoch(&self) -> u64 {
+        let ahead = self.policy.epochs_ahead.min(MOST_EPOCHS_AHEAD);
+        self.epoch().checked_sub(ahead).and_then(|epoch| self.start_of(epoch)).unwrap_or(0)
     }
 
     /// Whether everybody waits for a later epoch than the next.
@@ -237,7 +260,7 @@ impl Log {
         let needed = self.epoch_to_wait_for().min(epoch);
         // Of an epoch that nobody reads any more, samples may still be there for somebody who comes back.
         while self.first_epoch < needed
-            && (self.starts[1].is_some_and(|next| next <= self.oldest) || self.first_epoch + EPOCHS_AHEAD - 2 < epoch)
+            && (self.starts[1].is_some_and(|next| next <= self.oldest) || self.first_epoch + MOST_EPOCHS_AHEAD < epoch)
         {
             self.starts.pop_front();
             self.first_epoch += 1;

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap};
 
 use crate::layout::HUGE_PAGE;
-use crate::{Layout, Memfd, PrivatePages, RingError, page_size};
+use crate::{Hold, Layout, Memfd, PrivatePages, RingError, page_size};
 
 /// Of `linux/mman.h`, since Linux 6.1.
 const MADV_COLLAPSE: libc::c_int = 25;
@@ -229,13 +229,19 @@ impl Mapping {
         unsafe { self.span.base().add(offset) }
     }
 
-    /// Copies published bytes out. Used on read-only mappings and by the writer itself.
-    pub fn copy_out(&self, lane: usize, position: u128, out: &mut [u8]) {
+    /// A few bytes of the sample `first`. `None` if they were not held in place.
+    pub fn read<const N: usize>(&self, lane: usize, position: u128, hold: Hold<'_>, first: u64) -> Option<[u8; N]> {
+        let mut bytes = [0; N];
+        self.copy_out(lane, position, &mut bytes);
+        hold.was_in_place(first).then_some(bytes)
+    }
+
+    /// Copies published bytes out. The caller asks its [`Hold`] afterwards, or is the writer itself.
+    pub(crate) fn copy_out(&self, lane: usize, position: u128, out: &mut [u8]) {
         let from = self.address(lane, position, out.len());
         // SAFETY:
-        // - Mapped: `address` checked the range; the memfd can't shrink.
-        // - Unchanging: the caller holds a cursor at or before these samples, so the server doesn't overwrite them; or it
-        //   asks afterwards whether the server did (`HeadWords::oldest`), and then doesn't look at what it got.
+        // - Mapped: `address` checked the range; the memfd can't shrink, and for a file the caller of `accept_file` promised it.
+        // - Unchanging: the caller's `Hold` says so, asked afterwards; if it doesn't, nobody sees what was copied.
         // - Apart: `out` is ordinary memory, never inside a ring.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), out.as_mut_ptr(), out.len()) };
     }

@@ -30,8 +30,11 @@ pub struct Memfd {
 pub enum Backing {
     /// In memory, sealed.
     Memory,
-    /// In a file without a name, which the page cache keeps in memory as long as there is enough. Files can't be sealed:
-    /// others get a descriptor that can't write.
+    /// In a file without a name, which the page cache keeps in memory as long as there is enough.
+    ///
+    /// Files can't be sealed. Nobody has a descriptor that can write to it or shorten it, the server included, once it is
+    /// mapped, and its mode lets nobody open one. But the file's owner can change the mode. Whoever touches bytes that were
+    /// cut off gets a SIGBUS: a mapping of a file is as good as its owner is trusted.
     File,
 }
 
@@ -103,8 +106,12 @@ impl Memfd {
     }
 
     /// Fixes the size, and forbids every writable mapping but those that exist already.
-    pub fn seal_writer(&self) -> Result<(), RingError> {
+    ///
+    /// A file has no seals: its one descriptor that can write or shorten it is closed instead. See [`Backing::File`] for who
+    /// could still open another.
+    pub fn seal_writer(&mut self) -> Result<(), RingError> {
         if self.backing == Backing::File {
+            self.fd = self.share()?;
             return Ok(());
         }
         fcntl_add_seals(&self.fd, FIXED_SIZE | SealFlags::FUTURE_WRITE).map_err(RingError::os("sealing shared memory"))
@@ -130,7 +137,12 @@ impl Memfd {
     }
 
     /// The same for a file that only the server can write to.
-    pub fn accept_file(fd: OwnedFd, what: &'static str, len_bytes: u64) -> Result<Self, RingError> {
+    ///
+    /// # Safety
+    ///
+    /// The file must not become shorter while it is mapped, and nothing that this process could check promises that: its
+    /// owner and root can (see [`Backing::File`]). The caller trusts them with its life.
+    pub unsafe fn accept_file(fd: OwnedFd, what: &'static str, len_bytes: u64) -> Result<Self, RingError> {
         let bad = |why: &str| RingError::BadDescriptor { what, why: why.into() };
         let flags = fcntl_getfl(&fd).map_err(RingError::os("looking at a file"))?;
         if flags & OFlags::RWMODE != OFlags::RDONLY {

@@ -9,10 +9,10 @@ use rustix::thread::futex;
 use rustix::time::Timespec;
 
 use crate::mapping::{Access, Span};
-use crate::signal::{CursorWords, HeadWords};
+use crate::signal::{CursorWords, HeadWords, WritableHeadWords};
 use crate::{Memfd, RingError, page_size};
 
-const _: () = assert!(size_of::<HeadWords>() <= 4096);
+const _: () = assert!(size_of::<WritableHeadWords>() <= 4096);
 const _: () = assert!(size_of::<CursorWords>() <= 4096);
 
 /// How a wait ended.
@@ -36,7 +36,7 @@ pub struct HeadWriter {
 impl HeadWriter {
     /// A page that only this process can write to.
     pub fn create() -> Result<Self, RingError> {
-        let memfd = Memfd::create("feedline-head", page_size())?;
+        let mut memfd = Memfd::create("feedline-head", page_size())?;
         let span = Span::map(&memfd, Access::Writer)?;
         memfd.seal_writer()?;
         let head = Self { memfd, span };
@@ -46,14 +46,14 @@ impl HeadWriter {
 
     /// Wakes every consumer that sleeps on the tick.
     pub fn wake_all(&self) {
-        let _ = futex::wake(self.tick(), futex::Flags::empty(), u32::MAX >> 1);
+        let _ = futex::wake(self.futex(), futex::Flags::empty(), u32::MAX >> 1);
     }
 }
 
 impl Deref for HeadWriter {
-    type Target = HeadWords;
+    type Target = WritableHeadWords;
 
-    fn deref(&self) -> &HeadWords {
+    fn deref(&self) -> &WritableHeadWords {
         // SAFETY: the page is mapped as long as `span` lives, zeroed (valid for atomics), aligned, and only atomics.
         unsafe { self.span.base().cast().as_ref() }
     }
@@ -66,6 +66,28 @@ impl AsFd for HeadWriter {
 }
 
 /// A consumer's end of the head page.
+///
+/// Its memory can't be written to, and safe code can't try: what compiles for the server's end
+///
+/// ```
+/// fn publish(head: &feedline_ring::HeadWriter) {
+///     head.publish(1);
+/// }
+/// ```
+///
+/// doesn't for this one, and neither gives the atomics away:
+///
+/// ```compile_fail,E0599
+/// fn publish(head: &feedline_ring::HeadReader) {
+///     head.publish(1);
+/// }
+/// ```
+///
+/// ```compile_fail,E0599
+/// fn change(head: &feedline_ring::HeadReader) {
+///     head.tick().store(1, std::sync::atomic::Ordering::Relaxed);
+/// }
+/// ```
 #[derive(Debug)]
 pub struct HeadReader {
     span: Span,
@@ -84,7 +106,7 @@ impl HeadReader {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         };
-        match futex::wait(self.tick(), futex::Flags::empty(), tick, Some(&timeout)) {
+        match futex::wait(self.futex(), futex::Flags::empty(), tick, Some(&timeout)) {
             Err(Errno::INTR) => Waited::Interrupted,
             Err(Errno::TIMEDOUT) => Waited::TimedOut,
             _ => Waited::Woken,
@@ -96,8 +118,9 @@ impl Deref for HeadReader {
     type Target = HeadWords;
 
     fn deref(&self) -> &HeadWords {
-        // SAFETY: the page is mapped as long as `span` lives, aligned, only atomics; its readers issue only relaxed loads,
-        // which are allowed on read-only memory. The memfd can't shrink (checked in `accept`).
+        // SAFETY: the page is mapped as long as `span` lives, aligned, only atomics. `HeadWords` issues only relaxed loads,
+        // which are allowed on read-only memory, and lets nobody outside of this crate have an atomic to store to. The memfd
+        // can't shrink (checked in `accept`).
         unsafe { self.span.base().cast().as_ref() }
     }
 }

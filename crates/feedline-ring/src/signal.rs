@@ -9,14 +9,17 @@
 //! fenced, and then the announcement looked at. So one of the two always sees the other: no wake-up is lost, and none is
 //! sent for nothing. `tests/loom_model.rs` checks this over all interleavings.
 //!
-//! The head page is read-only for consumers: loads are relaxed, followed by an acquire fence.
+//! The head page is read-only for consumers: loads are relaxed, followed by an acquire fence, and [`HeadWords`] has no store
+//! that they could call. Stores are [`WritableHeadWords`]'s, which only the server's end of the page gives.
+
+use std::ops::Deref;
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crate::log::EPOCHS_AHEAD;
+use crate::log::EPOCH_ENDS;
 
 /// A number that is not known: an epoch's end, or the room wanted when none is.
 pub const UNKNOWN: u64 = u64::MAX;
@@ -39,7 +42,7 @@ const RESTING: u32 = 1;
 /// The server has taken its cursor away while it rested.
 const CUT_OFF: u32 = 2;
 
-/// Written by the server alone, read by every consumer.
+/// Written by the server alone, read by every consumer: what can be done with a page that is mapped read-only.
 #[repr(C)]
 #[derive(Debug)]
 pub struct HeadWords {
@@ -63,7 +66,20 @@ pub struct HeadWords {
     fastest: AtomicU64,
     /// How many epochs have ended; the table below has the ends of the last of them.
     ended: AtomicU64,
-    ends: [AtomicU64; EPOCHS_AHEAD as usize],
+    ends: [AtomicU64; EPOCH_ENDS as usize],
+}
+
+/// The same words in memory that this process may write to: the server's end.
+#[repr(transparent)]
+#[derive(Debug, Default)]
+pub struct WritableHeadWords(HeadWords);
+
+impl Deref for WritableHeadWords {
+    type Target = HeadWords;
+
+    fn deref(&self) -> &HeadWords {
+        &self.0
+    }
 }
 
 /// Written by one consumer, read by the server, which believes none of it unchecked.
@@ -134,11 +150,11 @@ impl Default for CursorWords {
 }
 
 fn slot(epoch: u64) -> usize {
-    (epoch % EPOCHS_AHEAD) as usize
+    (epoch % EPOCH_ENDS) as usize
 }
 
 /// What the server does.
-impl HeadWords {
+impl WritableHeadWords {
     /// Prepares the shared page before anybody else maps it.
     pub fn reset(&self) {
         self.wanted.store(UNKNOWN, Ordering::Relaxed);
@@ -243,7 +259,7 @@ impl HeadWords {
 
     /// The first epoch whose end is still in the table.
     pub fn first_known(&self) -> u64 {
-        (self.ended() + 1).saturating_sub(EPOCHS_AHEAD)
+        (self.ended() + 1).saturating_sub(EPOCH_ENDS)
     }
 
     /// The first sample that was intact when all that was read before this call was read.
@@ -299,8 +315,14 @@ impl HeadWords {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// The futex.
-    pub fn tick(&self) -> &AtomicU32 {
+    /// The number that changes with everything that consumers may wait for.
+    pub fn tick(&self) -> u32 {
+        self.tick.load(Ordering::Relaxed)
+    }
+
+    /// The same as the kernel's futex. Not for other crates: who has the atomic can store to it.
+    #[cfg(not(loom))]
+    pub(crate) fn futex(&self) -> &AtomicU32 {
         &self.tick
     }
 }
@@ -318,7 +340,7 @@ impl CursorWords {
         self.epoch.store(epoch, Ordering::Relaxed);
         // Release: reads of the samples happen before the server's writes over them (its acquire is in `position`).
         self.released.store(released, Ordering::Release);
-        // Pairs with the fence in `HeadWords::want`.
+        // Pairs with the fence in `WritableHeadWords::want`.
         fence(Ordering::SeqCst);
         released >= head.wanted()
     }
@@ -327,9 +349,9 @@ impl CursorWords {
     /// Check the condition again after this, then sleep, then call [`Self::end_wait`].
     pub fn prepare_wait(&self, head: &HeadWords) -> (u32, bool) {
         self.waiting.store(1, Ordering::Relaxed);
-        // Pairs with the fences in `HeadWords::announce` and `HeadWords::want`.
+        // Pairs with the fences in `WritableHeadWords::announce` and `WritableHeadWords::want`.
         fence(Ordering::SeqCst);
-        let tick = head.tick.load(Ordering::Relaxed);
+        let tick = head.tick();
         fence(Ordering::Acquire);
         (tick, head.wanted() != UNKNOWN)
     }

@@ -56,21 +56,30 @@ impl Window {
             return None;
         }
         let mut bytes = vec![0; len_bytes];
-        // SAFETY: the part lies inside (just checked).
-        let from = unsafe { self.start.add(offset_bytes) };
-        // SAFETY:
-        // - Mapped: `keep` holds the mapping or the buffer. Apart: `bytes` is new.
-        // - No reference is made to the shared bytes, so that one who writes there regardless harms the copy alone.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), bytes.as_mut_ptr(), len_bytes) };
+        self.copy_into(offset_bytes, &mut bytes);
         Some(bytes)
     }
 
-    /// The bytes, for consumers in Rust. Whoever also gave the window to a tensor must not write through that meanwhile.
-    pub fn bytes(&self) -> &[u8] {
+    /// Fills `out` with the bytes from an offset on. There is no `&[u8]` of them to be had: a tensor over the same bytes may
+    /// be written to at any time, by whoever has it.
+    ///
+    /// # Panics
+    /// If they are not all inside.
+    pub fn copy_into(&self, offset_bytes: usize, out: &mut [u8]) {
+        assert!(offset_bytes.checked_add(out.len()).is_some_and(|end| end <= self.len_bytes), "a part lies inside");
+        // SAFETY: the part lies inside (just checked).
+        let from = unsafe { self.start.add(offset_bytes) };
         // SAFETY:
-        // - Mapped: `keep` holds the mapping or the buffer.
-        // - Initialised and unchanging: `keep` holds the lease; the server overwrites only what is released.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len_bytes) }
+        // - Mapped: `keep` holds the mapping or the buffer. Apart: `out` is borrowed mutably, and nobody borrows from windows.
+        // - No reference is made to the shared bytes, so that one who writes there regardless harms the copy alone.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), out.as_mut_ptr(), out.len()) };
+    }
+
+    /// The bytes, for consumers in Rust.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len_bytes];
+        self.copy_into(0, &mut bytes);
+        bytes
     }
 }
 

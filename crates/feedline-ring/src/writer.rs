@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{Access, Layout, Mapping, Memfd, RingError};
+use crate::{Access, Layout, Mapping, Memfd, RingError, SourceBytes};
 
 const NAME: &str = "feedline-ring";
 
@@ -17,7 +17,7 @@ pub struct RingWriter {
 impl RingWriter {
     /// Allocates, maps and seals a ring.
     pub fn create(layout: Layout) -> Result<Self, RingError> {
-        let memfd = Memfd::create_sparse(NAME, layout.len_bytes())?;
+        let mut memfd = Memfd::create_sparse(NAME, layout.len_bytes())?;
         let mapping = Mapping::new(&memfd, &layout, Access::Writer)?;
         mapping.use_huge_pages();
         memfd.allocate(NAME)?;
@@ -27,8 +27,9 @@ impl RingWriter {
 
     /// A ring in a file of this folder.
     pub fn create_in(folder: &Path, layout: Layout) -> Result<Self, RingError> {
-        let memfd = Memfd::create_in(folder, NAME, layout.len_bytes())?;
+        let mut memfd = Memfd::create_in(folder, NAME, layout.len_bytes())?;
         let mapping = Mapping::new(&memfd, &layout, Access::Writer)?;
+        memfd.seal_writer()?;
         Ok(Self { memfd, layout, mapping })
     }
 
@@ -46,12 +47,13 @@ impl RingWriter {
     ///
     /// # Panics
     /// If `bytes` are longer than the lane.
-    pub fn write(&mut self, lane: usize, position: u128, bytes: &[u8]) {
+    pub fn write<'a>(&mut self, lane: usize, position: u128, bytes: impl Into<SourceBytes<'a>>) {
+        let bytes = bytes.into();
         let to = self.mapping.address(lane, position, bytes.len());
         // SAFETY:
         // - Mapped: `address` checked the range.
         // - Exclusive: `&mut self` is the only writer, and this is the only writable mapping (the memfd is sealed).
-        // - Apart: `bytes` is ordinary memory; rings hand out no slices of writer mappings.
+        // - Readable: the contract of `SourceBytes`. Apart: nobody is told an address in a writer's mapping.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
     }
 
@@ -67,7 +69,7 @@ impl RingWriter {
         while done < len_bytes {
             let part = &mut piece[..(len_bytes - done).min(1 << 20) as usize];
             old.read(lane, position + u128::from(done), part);
-            self.write(lane, position + u128::from(done), part);
+            self.write(lane, position + u128::from(done), &*part);
             done += part.len() as u64;
         }
     }

@@ -10,9 +10,8 @@
 #![cfg(loom)]
 
 use feedline_ring::log::{Entry, Log, Policy, Size};
-use feedline_ring::signal::{CursorWords, HeadWords, UNKNOWN};
+use feedline_ring::signal::{CursorWords, HeadWords, UNKNOWN, WritableHeadWords};
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::Ordering;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
@@ -32,7 +31,7 @@ struct Futex {
 impl Futex {
     fn wait(&self, head: &HeadWords, tick: u32) {
         let guard = self.lock.lock().unwrap();
-        if head.tick().load(Ordering::Relaxed) == tick {
+        if head.tick() == tick {
             drop(self.wake.wait(guard).unwrap());
         }
     }
@@ -66,7 +65,7 @@ impl Bell {
 }
 
 struct Shared {
-    head: HeadWords,
+    head: WritableHeadWords,
     page: CursorWords,
     futex: Futex,
     bell: Bell,
@@ -76,7 +75,7 @@ struct Shared {
 impl Shared {
     fn new(capacity: usize) -> Arc<Self> {
         Arc::new(Self {
-            head: HeadWords::default(),
+            head: WritableHeadWords::default(),
             page: CursorWords::default(),
             futex: Futex::default(),
             bell: Bell::default(),

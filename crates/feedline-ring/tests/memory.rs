@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use feedline_ring::signal::UNKNOWN;
 use feedline_ring::{
-    Access, BufferPool, CursorHandle, Doorbell, HeadReader, HeadWriter, Layout, LeaseTable, Mapping, Memfd,
+    Access, BufferPool, CursorHandle, Doorbell, HeadReader, HeadWriter, Hold, Layout, LeaseTable, Mapping, Memfd,
     PrivatePages, RingError, RingWriter, page_size,
 };
 
@@ -47,9 +47,10 @@ fn a_window_across_the_end_is_contiguous() {
     let position = u128::from(page_size()) * 5 - 300;
     both.writer.write(0, position, &bytes);
     let windows = both.table.cut(&both.private, vec![(0, position, 1000)], 1);
-    assert_eq!(windows[0].bytes(), bytes);
-    let copies = BufferPool::default().copy(&both.shared, &[(0, position, 1000)]);
-    assert_eq!(copies[0].bytes(), bytes);
+    assert_eq!(windows[0].to_vec(), bytes);
+    let hold = Hold::Writer(&both.writer);
+    let copies = BufferPool::default().copy(&both.shared, &[(0, position, 1000)], hold, 0).unwrap();
+    assert_eq!(copies[0].to_vec(), bytes);
     assert_eq!(copies[0].as_ptr() as usize % 64, 0);
 }
 
@@ -81,7 +82,7 @@ fn a_written_page_is_found_and_an_unwritten_one_is_not() {
         let bytes = pattern(2, len);
         both.writer.write(0, 0, &bytes);
         let windows = both.table.cut(&both.private, vec![(0, 0, len)], 1);
-        assert_eq!(windows[0].bytes(), bytes, "touched, so that the pages are mapped");
+        assert_eq!(windows[0].to_vec(), bytes, "touched, so that the pages are mapped");
         assert!(!both.pages.is_stale(&both.private, &both.shared, 0, 0, len));
         assert!(!both.private.was_written(&both.pages, 0, 0, len));
         let middle = windows[0].as_ptr().wrapping_add(len / 2);
@@ -113,7 +114,7 @@ fn a_kept_lease_keeps_its_bytes_and_frees_the_log() {
         assert!(!both.table.keep_oldest(), "there was one lease");
         assert_eq!(both.page.position(0), Some((0, 10)));
         both.writer.write(0, 0, &pattern(5, 8 * page_size() as usize));
-        assert_eq!(windows[0].bytes(), bytes);
+        assert_eq!(windows[0].to_vec(), bytes);
         assert_eq!(windows[0].as_ptr(), before);
         assert!(both.pages.is_stale(&mapping, &both.shared, 0, 5, len), "the next turn must not be cut from here");
     }

@@ -31,6 +31,7 @@ from feedline._cli.screen import Screen
 from feedline._cli.signals import Early, Signals
 from feedline._core import ServerCore
 from feedline._errors import FeedlineError, FeedValueError, LoaderError
+from feedline._seeding import seed_before_making
 from feedline._server import Server, feeds
 
 _LOOK_SECS = 0.2
@@ -55,6 +56,7 @@ def run(maker: dict[str, Any], name: str, **options: Any) -> int:
         # A loader may take minutes to make: what was mistyped should not wait for it.
         _server([], name, {**options, "state_file": None})
         _check_is_free(name)
+        seed_before_making(options.get("seed"))
         loader = make(**maker)
         server = _server(loader, name, options)
         serving = _Serving(server, _bound(server, name), maker, screen)

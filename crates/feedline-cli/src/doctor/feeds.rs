@@ -48,7 +48,7 @@ pub(super) fn checks() -> Vec<Check> {
     checks
 }
 
-/// Sockets whose server is gone.
+/// Sockets whose server is gone, and that could not be removed: on a network's file system.
 fn leftovers(running: usize) -> Option<Check> {
     let entries = std::fs::read_dir(names::folder()).ok()?;
     let sockets = entries.flatten().filter(|entry| entry.path().extension().is_some_and(|end| end == "sock")).count();

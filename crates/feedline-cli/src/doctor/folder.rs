@@ -1,4 +1,4 @@
-//! Where feeds are looked for: whether sockets can be made there.
+//! Where feeds are looked for: whether sockets can be made there, and written to.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -16,6 +16,8 @@ const NAME: &str = "socket folder";
 const LONGEST_PATH: usize = 107;
 /// The longest name of a feed.
 const LONGEST_NAME: usize = 64;
+/// Records, locks and a few lines of a log.
+const RECORD_BYTES: usize = 16 << 10;
 /// What a feed is usually called.
 const USUAL_NAME: usize = 16;
 
@@ -39,11 +41,17 @@ pub(super) fn checks() -> Vec<Check> {
     }
     let is_new = !folder.exists();
     if let Err(error) = names::prepare_folder() {
-        let why = if let Error::Folder { why, .. } = error { why } else { error.to_string() };
+        let why =
+            if let Error::Folder { why, .. } | Error::FolderFull { why, .. } = error { why } else { error.to_string() };
         return bad(why);
     }
     if let Err(error) = try_socket(&folder) {
         return bad(format!("no socket can be made there: {error}"));
+    }
+    if let Err(error) = try_write(&folder) {
+        let found = format!("{shown}: nothing can be written there: {error}");
+        let way_out = format!("free some space there, or {way_out}");
+        return vec![Check::bad(NAME, found, way_out).with(json!({"path": shown}))];
     }
     if is_new && std::env::var_os("FEEDLINE_DIR").is_some() {
         let found = format!("{shown} did not exist, and was made just now");
@@ -61,9 +69,17 @@ fn try_socket(folder: &Path) -> std::io::Result<()> {
     tried.and(removed)
 }
 
+/// Writes as much as `share` does at most before a feed runs, and removes it.
+fn try_write(folder: &Path) -> std::io::Result<()> {
+    let path = folder.join(format!(".doctor-{}", std::process::id()));
+    let written = fs::write(&path, [b' '; RECORD_BYTES]);
+    let removed = fs::remove_file(&path);
+    written.and(removed)
+}
+
 fn described(folder: &Path, room: usize) -> Check {
     let mode = fs::metadata(folder).map_or(0, |meta| meta.mode() & 0o777);
-    let file_system = rustix::fs::statfs(folder).map_or("unknown", |stat| file_system(stat.f_type as u64));
+    let file_system = rustix::fs::statfs(folder).map_or("unknown", |stat| names::file_system(stat.f_type as u64));
     let found = format!("{}, mode {mode:o}, on {file_system}", folder.display());
     let check = if matches!(file_system, "nfs" | "smb" | "cifs" | "fuse" | "lustre") {
         Check::note(NAME, found, "give each machine a folder of its own (FEEDLINE_DIR): a feed is for one machine")
@@ -75,23 +91,4 @@ fn described(folder: &Path, room: usize) -> Check {
     let mode = format!("{mode:o}");
     check
         .with(json!({"path": folder, "mode": mode, "file_system": file_system, "longest_name": room.min(LONGEST_NAME)}))
-}
-
-/// Of `linux/magic.h`.
-fn file_system(magic: u64) -> &'static str {
-    match magic & 0xffff_ffff {
-        0x0102_1994 => "tmpfs",
-        0xef53 => "ext4",
-        0x5846_5342 => "xfs",
-        0x9123_683e => "btrfs",
-        0x794c_7630 => "overlayfs",
-        0x2fc1_2fc1 => "zfs",
-        0xf2f5_2010 => "f2fs",
-        0x6969 => "nfs",
-        0x517b => "smb",
-        0xff53_4d42 | 0xfe53_4d42 => "cifs",
-        0x6573_5546 => "fuse",
-        0x0bd0_0bd0 => "lustre",
-        _ => "another file system",
-    }
 }

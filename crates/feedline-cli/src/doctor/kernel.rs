@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use feedline_ring::{
-    Access, HeadReader, HeadWriter, Layout, Mapping, Memfd, PrivatePages, RingWriter, Waited, page_size, peer,
+    Access, HeadReader, HeadWriter, Hold, Layout, Mapping, Memfd, PrivatePages, RingWriter, Waited, page_size, peer,
 };
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use serde_json::json;
@@ -41,7 +41,7 @@ fn sealed_memory() -> Check {
     let name = "sealed memory";
     let tried = || -> Result<bool, Box<dyn std::error::Error>> {
         let layout = Layout::new([page_size()]).ok_or("no layout")?;
-        let memfd = Memfd::create("feedline-doctor", layout.len_bytes())?;
+        let mut memfd = Memfd::create("feedline-doctor", layout.len_bytes())?;
         let _writer = Mapping::new(&memfd, &layout, Access::Writer)?;
         memfd.seal_writer()?;
         Mapping::new(&memfd, &layout, Access::Private)?;
@@ -62,10 +62,8 @@ fn mirror() -> Check {
         // Across the end, and at the beginning what stands behind it.
         let edge = u128::from(ring.layout().lanes()[0].len_bytes) - 4;
         ring.write(0, edge, b"feedline");
-        let (mut across, mut behind) = ([0; 8], [0; 4]);
-        reader.copy_out(0, edge, &mut across);
-        reader.copy_out(0, 0, &mut behind);
-        Ok(&across == b"feedline" && &behind == b"line")
+        let hold = Hold::Writer(&ring);
+        Ok(reader.read(0, edge, hold, 0) == Some(*b"feedline") && reader.read(0, 0, hold, 0) == Some(*b"line"))
     };
     match tried() {
         Ok(true) => Check::ok(name, "a window across a ring's end is in one piece"),
@@ -80,7 +78,7 @@ fn wake_up() -> Check {
     let tried = || -> Result<&'static str, Box<dyn std::error::Error>> {
         let head = HeadWriter::create()?;
         let reader = HeadReader::accept(head.as_fd().try_clone_to_owned()?)?;
-        let tick = reader.tick().load(std::sync::atomic::Ordering::Relaxed);
+        let tick = reader.tick();
         // One that doesn't work comes back at once.
         if reader.wait(tick, Duration::from_millis(20)) == Waited::Woken {
             return Ok("a wait on a read-only page does not wait");
@@ -135,7 +133,7 @@ fn private_pages() -> Check {
         let mut ring = RingWriter::create(Layout::new([page_size()])?).ok()?;
         ring.write(0, 0, b"feedline");
         let mapping = Mapping::new(ring.memfd(), ring.layout(), Access::Private).ok()?;
-        mapping.copy_out(0, 0, &mut [0; 8]);
+        mapping.read::<8>(0, 0, Hold::Writer(&ring), 0)?;
         Some(mapping.was_written(&pages, 0, 0, page_size() as usize))
     };
     let check = match fresh_is_private() {

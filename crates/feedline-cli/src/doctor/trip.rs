@@ -70,7 +70,7 @@ pub(super) fn probe(name: &str) -> anyhow::Result<u8> {
     let began = Instant::now();
     while let Some(batch) = consumer.next(&mut || Ok(()))? {
         let [Value::Array { window, .. }] = batch.values.as_slice() else { anyhow::bail!("a batch is one array") };
-        seen.sums.extend(window.bytes().chunks_exact(SAMPLE_WORDS * 8).map(sum));
+        seen.sums.extend(window.to_vec().chunks_exact(SAMPLE_WORDS * 8).map(sum));
         seen.batches += 1;
     }
     seen.secs = began.elapsed().as_secs_f64();
@@ -182,7 +182,7 @@ impl Source for Pattern {
         let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         sent.extend(self.words.chunks_exact(SAMPLE_WORDS * 8).map(sum));
         let shape = vec![SOURCE_BATCH, SAMPLE_WORDS as u64 * 8];
-        let array = Array { kind: ArrayKind::Numpy, dtype: DType::U8, shape, data: &self.words };
+        let array = Array::new(ArrayKind::Numpy, DType::U8, shape, &self.words);
         Ok(Some(Batch { structure: Structure(vec![Node::Leaf]), leaves: vec![Leaf::Array(array)] }))
     }
 }

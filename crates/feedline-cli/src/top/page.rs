@@ -190,7 +190,9 @@ fn memory(view: &View, width: usize) -> Line<'static> {
         let what = if stats.history_bytes > 0 { "ring and history" } else { "ring" };
         parts.push(format!("{what} {}", bytes(rings as f64)));
     }
-    parts.push(format!("server {}", bytes(view.server.private_bytes as f64)));
+    let also =
+        if view.also_serves.is_empty() { String::new() } else { format!(" (with {})", view.also_serves.join(", ")) };
+    parts.push(format!("server {}{also}", bytes(view.server.private_bytes as f64)));
     if !view.workers.is_empty() {
         parts.push(format!("{} {}", some(view.workers.len(), "worker"), bytes(workers as f64)));
     }

@@ -91,6 +91,7 @@ fn images() -> View {
             private_bytes: 310_000_000,
             ..Process::default()
         },
+        also_serves: Vec::new(),
         workers: vec![worker(820), worker(821)],
         jobs,
         machine: Machine { cores: 8, busy_share: 0.37, allowed_cores: 8.0, free_cores: 5.0, throttled_share: 0.0 },

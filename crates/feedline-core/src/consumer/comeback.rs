@@ -6,6 +6,7 @@ use std::time::Instant;
 use feedline_ring::LeaseTable;
 use feedline_ring::signal::UNKNOWN;
 
+use super::joining::NOTHING_READ;
 use super::link::Link;
 use super::patience::Patience;
 use super::pressure::Pressure;
@@ -65,6 +66,17 @@ impl Consumer {
         }
     }
 
+    /// Says that a state from before the first batch meant an epoch that is gone.
+    pub(super) fn report_first_epoch_gone(&self, mark: Option<Mark>, epoch: u64) {
+        if mark == Some(NOTHING_READ) && epoch > 0 {
+            tracing::warn!(
+                "feed {:?}: this consumer (pid {}) was to begin with epoch 0, which is gone; it begins with epoch {epoch}",
+                self.config.name,
+                std::process::id(),
+            );
+        }
+    }
+
     /// Says once that an epoch is read from its start again: a loop that breaks off each time would see nothing else.
     pub(super) fn report_again(&mut self) {
         let is_again = self.broke_off.take() == Some(self.epoch) && !self.view.replays();
@@ -79,9 +91,11 @@ impl Consumer {
         }
     }
 
-    /// Goes on there, from the next batch on. If those samples are gone, asking for that batch says so.
+    /// Goes on there, from the next batch on. If those samples are gone, asking for that batch says so. Who has read nothing
+    /// loses nothing: if the first epoch's beginning is gone, it begins like one that has just attached.
     pub fn resume_at(&mut self, mark: Mark) {
         self.leave();
+        self.broke_off = None;
         self.epoch = mark.epoch;
         (self.resume, self.comes_back) = (Some(mark), false);
         self.may_be_over = mark.index > 0;
@@ -119,6 +133,7 @@ impl Consumer {
             );
             return Err(Error::Failed(Failure::new(FailureKind::Schema, message)));
         }
+        self.check_run(welcome.run, link.server_pid())?;
         // Who had left has no place to go back to.
         let mark = if self.joined { Some(self.place()) } else { self.resume };
         self.comes_back |= self.joined;

@@ -37,7 +37,8 @@ pub struct Config {
     pub moves_on: bool,
     /// How long to wait for the feed and its first batch.
     pub timeout: Duration,
-    /// How long a server that lives may leave a question unanswered; a second at least.
+    /// How long a server that lives may leave a question unanswered, and an epoch of unknown length may keep a late consumer
+    /// waiting; a second at least.
     pub answer_timeout: Duration,
     /// How to take batches.
     pub mode: Mode,

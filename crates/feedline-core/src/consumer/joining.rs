@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use feedline_ring::fault;
 use feedline_ring::signal::UNKNOWN;
 
+use super::epoch_wait::EpochWait;
 use super::link::News;
 use super::shard::Shard;
 use super::{Check, Consumer, FAR};
@@ -14,6 +15,9 @@ use crate::wire::{Join, JoinAt, Rank, Reply, Request};
 
 /// Who waits longer than this for others is told why.
 const GATE: Duration = Duration::from_secs(10);
+
+/// The state of one that has read nothing.
+pub(super) const NOTHING_READ: Mark = Mark { epoch: 0, index: 0 };
 
 impl Consumer {
     /// Whoever iterated has stopped. Who had all batches has finished the epoch, whether or not it asked for one more.
@@ -54,6 +58,15 @@ impl Consumer {
         }
     }
 
+    fn entry(&self) -> JoinAt {
+        match self.resume {
+            None => self.config.entry,
+            // Its state is from before its first batch. Who had this place and lost it needs this very one.
+            Some(NOTHING_READ) if !self.comes_back => JoinAt::First { else_newest: self.config.entry.may_be_newest() },
+            Some(Mark { epoch, index }) => JoinAt::At { epoch, index },
+        }
+    }
+
     pub(super) fn join(&mut self, check: Check<'_>) -> Result<(), Error> {
         if !self.joining {
             self.is_finished = false;
@@ -61,8 +74,7 @@ impl Consumer {
             let batch_size = self.config.step_size();
             let comes_back = self.comes_back;
             let rank = self.config.shard.map(|Shard { group, world, rank }| Rank { group, world, rank, comes_back });
-            let at = |Mark { epoch, index }| JoinAt::At { epoch, index };
-            let entry = self.resume.map_or(self.config.entry, at);
+            let entry = self.entry();
             let (returning, slowest) = self.returning;
             let join = Join { number: self.joins, batch_size, entry, returning, slowest, rank };
             self.link.send(&Request::Join(join))?;
@@ -82,8 +94,10 @@ impl Consumer {
                     self.joining = false;
                     self.stalled_secs = None;
                     self.is_last &= self.comes_back;
+                    self.epoch_wait = EpochWait::new(!self.comes_back);
                     (self.returning, self.comes_back) = ((0, 0), false);
                     let mark = self.resume.take();
+                    self.report_first_epoch_gone(mark, epoch);
                     if !self.view.replays() {
                         self.epoch = epoch;
                     } else if let Some(mark) = mark {

@@ -32,6 +32,7 @@ pub(super) enum News {
 /// What a welcome brings.
 pub(super) struct Welcome {
     pub ring: RingInfo,
+    pub run: Option<u64>,
     pub head: HeadReader,
     pub memory: OwnedFd,
     pub page: CursorHandle,
@@ -148,7 +149,7 @@ impl Link {
         let mut stuck: Option<Stuck> = None;
         loop {
             match self.wait_news(check)? {
-                Some(News::Reply(Reply::Welcome { ring }, fds)) => return unpack(ring, fds).map(Some),
+                Some(News::Reply(Reply::Welcome { ring, run }, fds)) => return unpack(ring, run, fds).map(Some),
                 Some(News::Reply(Reply::Refused { why, .. }, _)) => return Err(Error::Protocol(why)),
                 Some(News::Reply(Reply::Pong, _)) => has_answered = true,
                 Some(News::Reply(Reply::Stuck(word), _)) => {
@@ -210,20 +211,22 @@ impl Link {
         if !self.open {
             return Some(News::Lost);
         }
-        match self.channel.receive::<Reply>() {
-            Ok(Some((reply, fds))) => {
-                if let Reply::Failed(failure) = &reply {
-                    self.failure = Some(failure.clone());
-                }
-                Some(News::Reply(reply, fds))
+        let mut heard = self.channel.receive::<Reply>();
+        if matches!(heard, Ok(None)) {
+            if !self.server.is_dead() {
+                return None;
             }
-            // All that it said has been read: dead is dead, even if a child of it holds the socket open.
-            Ok(None) if !self.server.is_dead() => None,
-            _ => {
-                self.open = false;
-                Some(News::Lost)
-            }
+            // Dead is dead, even if a child of it holds the socket open; but it may have said something between the two looks.
+            heard = self.channel.receive::<Reply>();
         }
+        let Ok(Some((reply, fds))) = heard else {
+            self.open = false;
+            return Some(News::Lost);
+        };
+        if let Reply::Failed(failure) = &reply {
+            self.failure = Some(failure.clone());
+        }
+        Some(News::Reply(reply, fds))
     }
 
     /// Waits for news for at most a tenth of a second.
@@ -263,13 +266,14 @@ fn full_error(name: &str, pid: u32, waited_secs: f64) -> Error {
     ))
 }
 
-fn unpack(ring: RingInfo, fds: Vec<OwnedFd>) -> Result<Welcome, Error> {
+fn unpack(ring: RingInfo, run: Option<u64>, fds: Vec<OwnedFd>) -> Result<Welcome, Error> {
     let mut fds = fds.into_iter();
     let (Some(head), Some(memory), Some(page), Some(bell)) = (fds.next(), fds.next(), fds.next(), fds.next()) else {
         return Err(Error::Protocol("the server's welcome lacks descriptors".into()));
     };
     Ok(Welcome {
         ring,
+        run,
         head: HeadReader::accept(head)?,
         memory,
         page: CursorHandle::accept(page)?,

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use feedline_ring::fault;
 use feedline_ring::signal::UNKNOWN;
+use feedline_ring::{Hold, fault};
 
 use super::shard::{self, Ahead, Shard, Step};
-use super::{Consumer, FAR};
+use super::{Check, Consumer, FAR};
 use crate::batch::Received;
 use crate::error::Error;
 
@@ -34,10 +34,10 @@ pub(super) struct Cut {
 }
 
 impl Consumer {
-    /// What there is to take, without waiting.
-    pub(super) fn look(&mut self) -> Result<Look, Error> {
+    /// What there is to take. Waits only for a ring that was announced.
+    pub(super) fn look(&mut self, check: Check<'_>) -> Result<Look, Error> {
         for _ in 0..LOOKS {
-            if let Some(look) = self.look_once()? {
+            if let Some(look) = self.look_once(check)? {
                 return Ok(look);
             }
         }
@@ -45,13 +45,13 @@ impl Consumer {
     }
 
     /// The same, or `None` if the server went on meanwhile.
-    pub(super) fn look_once(&mut self) -> Result<Option<Look>, Error> {
+    pub(super) fn look_once(&mut self, check: Check<'_>) -> Result<Option<Look>, Error> {
         let head = self.head.head();
         if head >= FAR {
             return Err(Error::Protocol(format!("the server of feed {:?} is at sample {head}", self.config.name)));
         }
         if self.head.generation() != self.view.generation() {
-            self.adopt_ring()?;
+            self.adopt_ring(check)?;
             if !self.joined {
                 return Ok(Some(Look::Nothing));
             }
@@ -89,13 +89,10 @@ impl Consumer {
         }
         let want = match self.config.batch_size {
             Some(size) => size,
-            None if cursor < there => {
-                let want = self.view.source_batch_at(cursor);
-                if self.view.skips() && self.head.oldest() > cursor {
-                    return Ok(None);
-                }
-                want
-            }
+            None if cursor < there => match self.view.source_batch_at(cursor, self.hold()) {
+                Some(want) => want,
+                None => return Ok(None),
+            },
             None => 1,
         };
         let is_tail = self.config.batch_size.is_none() && self.config.drop_last && want < self.view.source_batch();
@@ -132,11 +129,20 @@ impl Consumer {
         match self.config.step_size() {
             Some(full) => shard::cut(ahead, full, world, drop_last),
             None if self.view.is_cut() => {
-                let left_at = |at: u64| self.view.source_batch_at(cursor + at);
+                // Of one that was overwritten it doesn't matter: taking it will show that.
+                let left_at = |at: u64| self.view.source_batch_at(cursor + at, self.hold()).unwrap_or(1);
                 shard::own(ahead, self.view.source_batch(), world, drop_last, left_at)
             }
             None => shard::whole(ahead, world, drop_last, cursor == self.start),
         }
+    }
+
+    /// What keeps the samples from the cursor on in place.
+    fn hold(&self) -> Hold<'_> {
+        if self.view.skips() {
+            return Hold::Nobody(&self.head);
+        }
+        Hold::Cursor { table: &self.table, lead: self.lead }
     }
 
     /// `None` if the batch was overwritten before it could be taken.

@@ -8,12 +8,14 @@
 //!
 //! `config` is what a consumer wants, `joining` how it gets and gives back its cursor, `look` what it finds there and takes,
 //! `link` the connection to the server, `news` what comes over it, `patience` how long to wait for one that doesn't answer,
-//! `view` the ring in this process, `pressure` what to do when our own leases hold up the log, `comeback` how to go on where
-//! one was, `skip` how to catch up where nobody waits for us, `shard` how the ranks of one job share an epoch, `report` what
-//! others may ask of a consumer.
+//! `epoch_wait` for an epoch that doesn't begin, `view` the ring in this process, `pressure` what to do when our own leases hold
+//! up the log, `comeback` how to go on where one was, `run` whether another server goes on with what one had, `skip` how to
+//! catch up where nobody waits for us, `shard` how the ranks of one job share an epoch, `report` what others may ask of a
+//! consumer.
 
 mod comeback;
 mod config;
+mod epoch_wait;
 mod joining;
 mod link;
 mod look;
@@ -22,6 +24,7 @@ mod news;
 mod patience;
 mod pressure;
 mod report;
+mod run;
 mod shard;
 mod skip;
 pub(crate) mod view;
@@ -34,6 +37,7 @@ use feedline_ring::fork::Origin;
 use feedline_ring::{HeadReader, LeaseTable, fault};
 
 pub use self::config::{Config, Mode, WhenMissing};
+use self::epoch_wait::EpochWait;
 use self::link::Link;
 pub(crate) use self::link::connect_to;
 use self::look::Look;
@@ -42,6 +46,7 @@ pub(crate) use self::manner::Manner;
 use self::patience::Patience;
 use self::pressure::Pressure;
 pub use self::report::{ConsumerStats, EpochLength};
+use self::run::Run;
 pub use self::shard::Shard;
 pub(crate) use self::shard::own_step;
 use self::skip::Skips;
@@ -69,6 +74,7 @@ pub struct Consumer {
     config: Config,
     link: Link,
     patience: Patience,
+    epoch_wait: EpochWait,
     head: Arc<HeadReader>,
     table: Arc<LeaseTable>,
     view: View,
@@ -109,6 +115,7 @@ pub struct Consumer {
     comes_back: bool,
     /// We were cut off in the middle of an epoch, after standing still for so long.
     stalled_secs: Option<f64>,
+    run: Run,
     skips: Skips,
     stats: ConsumerStats,
     looked: Instant,
@@ -125,9 +132,11 @@ impl Consumer {
         let head = Arc::new(welcome.head);
         let table = LeaseTable::new(Arc::clone(&head), welcome.page, welcome.bell, 0, 0);
         let view = View::new(welcome.ring, welcome.memory, config.mode, &config.name)?;
+        let run = Run::of(&config, welcome.run);
         let consumer = Self {
             stats: ConsumerStats { server_pid: link.server_pid(), ..ConsumerStats::default() },
             patience: Patience::new(config.answer_timeout),
+            epoch_wait: EpochWait::new(true),
             config,
             link,
             head,
@@ -154,6 +163,7 @@ impl Consumer {
             returning: (0, 0),
             comes_back: false,
             stalled_secs: None,
+            run,
             skips: Skips::default(),
             looked: Instant::now(),
             origin: Origin::here(),
@@ -197,7 +207,7 @@ impl Consumer {
         let batch_size = self.config.batch_size.filter(|_| is_cut);
         let source_batch = is_cut.then(|| self.view.source_batch());
         let shard = self.config.shard.map(|shard| (shard.world(), self.steps));
-        EpochLength::new(&self.head, batch_size, self.config.drop_last, source_batch, shard)
+        EpochLength::new(&self.head, batch_size, self.config.drop_last, source_batch, self.view.told(), shard)
     }
 
     /// The consumer's leases, for whoever wants to ask while the consumer is busy.
@@ -232,17 +242,28 @@ impl Consumer {
         }
     }
 
+    /// How many samples it has had so far.
+    pub fn samples_taken(&self) -> u64 {
+        self.stats.samples
+    }
+
     /// The next batch, or `None` at an epoch's end; the call after that begins the next epoch.
     pub fn next(&mut self, check: Check<'_>) -> Result<Option<Received>, Error> {
         loop {
             match self.next_here(check) {
                 Err(Error::ServerLost(why)) if !self.config.reconnect.is_zero() => {
                     // What is needed to know that the epoch is over is here still.
-                    if let (true, Ok(Look::EpochOver(end))) = (self.joined, self.look()) {
-                        if self.pass(end) {
-                            continue;
+                    if self.joined {
+                        match self.look(check) {
+                            Ok(Look::EpochOver(end)) => {
+                                if self.pass(end) {
+                                    continue;
+                                }
+                                return Ok(None);
+                            }
+                            Err(Error::Interrupted) => return Err(Error::Interrupted),
+                            _ => {}
                         }
-                        return Ok(None);
                     }
                     self.reconnect(&why, check)?;
                 }
@@ -276,7 +297,7 @@ impl Consumer {
             if self.view.replays() && self.view.epochs().is_some_and(|epochs| self.epoch >= epochs) {
                 return Err(self.why_over(state::ENDED));
             }
-            match self.look()? {
+            match self.look(check)? {
                 // More than was promised: whoever asks now wants the next epoch.
                 Look::Batch(cut) if self.is_finished => self.move_to(cut.next),
                 Look::Batch(cut) => {

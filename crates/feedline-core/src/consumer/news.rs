@@ -22,7 +22,7 @@ impl Consumer {
         }
         fault::point("consumer:about_to_sleep");
         let over = self.head.state();
-        let waited = match self.look() {
+        let waited = match self.look(check) {
             Ok(Look::Nothing) if over == state::RUNNING => {
                 let slice = if server_waits { pressed } else { SLICE };
                 Ok(self.head.wait(tick, slice))
@@ -34,10 +34,15 @@ impl Consumer {
         self.table.page().end_wait();
         self.stats.waited += began.elapsed();
         self.table.page().waited_nanos.store(self.stats.waited.as_nanos() as u64, Ordering::Relaxed);
-        if waited? != Waited::Woken {
+        let is_quiet = waited? != Waited::Woken;
+        // Who waits for an epoch is woken for every batch of the one before it.
+        if is_quiet || self.looked.elapsed() >= SLICE {
             check()?;
             self.glance()?;
             self.be_patient()?;
+            self.look_for_epoch()?;
+        }
+        if is_quiet {
             self.pressure.relieve_all();
         }
         Ok(())
@@ -117,7 +122,7 @@ impl Consumer {
     }
 
     /// The ring was replaced: its memory is on the way, or here, or comes when the server sees that we no longer rest.
-    pub(super) fn adopt_ring(&mut self) -> Result<(), Error> {
+    pub(super) fn adopt_ring(&mut self, check: Check<'_>) -> Result<(), Error> {
         let began = Instant::now();
         self.link.send(&Request::Ping)?;
         while self.view.generation() != self.head.generation() {
@@ -126,7 +131,7 @@ impl Consumer {
                 let name = &self.config.name;
                 return Err(Error::ServerLost(format!("feed {name:?} announced a new ring and did not send it")));
             }
-            match self.link.wait_news(&mut || Ok(()))? {
+            match self.link.wait_news(check)? {
                 // It won't come any more, so there is nothing in it for us.
                 Some(News::Lost) if self.head.state() != state::RUNNING => return Err(self.why_over(self.head.state())),
                 Some(news) => self.hear(news)?,

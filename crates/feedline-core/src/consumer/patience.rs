@@ -16,11 +16,11 @@ use crate::proc;
 use crate::wire::{Request, Stuck};
 
 /// How long to wait for data before asking, between two questions, and for an answer before warning.
-const CALM: Duration = Duration::from_secs(5);
+pub(super) const CALM: Duration = Duration::from_secs(5);
 /// A busy machine is not a stopped server.
 pub(super) const LEAST: Duration = Duration::from_secs(1);
 /// Time in which we did not run ourselves isn't the server's: both may have been stopped.
-const LONGEST_STEP: Duration = Duration::from_millis(500);
+pub(super) const LONGEST_STEP: Duration = Duration::from_millis(500);
 
 pub(super) struct Patience {
     /// How long a server may leave a question unanswered.
@@ -48,6 +48,11 @@ impl Patience {
             has_warned: false,
             stuck: None,
         }
+    }
+
+    /// How long a server, or an epoch, may be waited for.
+    pub fn limit(&self) -> Duration {
+        self.limit
     }
 
     /// Whether a question is unanswered.

@@ -9,6 +9,7 @@ use feedline_ring::signal::{EpochLength as HeadLength, UNKNOWN};
 use super::Consumer;
 use super::shard::{self, Shard, own_step};
 use crate::error::Error;
+use crate::wire::Told;
 
 /// How things stand, as the consumer sees them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -58,6 +59,8 @@ pub struct EpochLength {
     drop_last: bool,
     /// How many samples the source's batches have, where they can be cut.
     source_batch: Option<u64>,
+    /// What the source says of its samples, where they can't.
+    told: Option<Told>,
     /// How many ranks share it, and how many batches each had in the last epoch.
     shard: Option<(u64, Option<u64>)>,
 }
@@ -68,9 +71,27 @@ impl EpochLength {
         batch_size: Option<u64>,
         drop_last: bool,
         source_batch: Option<u64>,
+        told: Option<Told>,
         shard: Option<(u64, Option<u64>)>,
     ) -> Self {
-        Self { head: Arc::clone(head), batch_size, drop_last, source_batch, shard }
+        Self { head: Arc::clone(head), batch_size, drop_last, source_batch, told, shard }
+    }
+
+    /// In samples, of all ranks together, once it is known. Where batches travel whole, what the source says.
+    pub fn samples(&self) -> Option<u64> {
+        match self.source_batch {
+            Some(_) => Some(self.head.length().samples).filter(|&samples| samples != UNKNOWN),
+            None => self.told.map(|told| told.samples),
+        }
+    }
+
+    /// How many samples each batch but an epoch's last has, unless the source's are handed on and their sizes are known to differ.
+    pub fn batch_size(&self) -> Option<u64> {
+        let own = self.source_batch.filter(|&size| {
+            let HeadLength { samples, batches, .. } = self.head.length();
+            samples == UNKNOWN || batches == UNKNOWN || samples.div_ceil(size) == batches
+        });
+        self.batch_size.or(own).or(self.told.map(|told| told.batch_size))
     }
 
     /// In the source's own batches, once it is known.

@@ -8,7 +8,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use feedline_ring::{Access, BufferPool, HeadReader, Layout, LeaseTable, Mapping, Memfd, PrivatePages, Window};
+use feedline_ring::{Access, BufferPool, HeadReader, Hold, Layout, LeaseTable, Mapping, Memfd, PrivatePages, Window};
 
 use super::Mode;
 use super::manner::{CopiesBecause, Manner};
@@ -19,7 +19,7 @@ use crate::schema::{Field, Schema, len_bytes};
 use crate::server::{layout, strides};
 use crate::structure::Structure;
 use crate::whole;
-use crate::wire::RingInfo;
+use crate::wire::{RingInfo, Told};
 
 /// A consumer seen to write this often is served by copies.
 const WRITER: u32 = 2;
@@ -129,6 +129,11 @@ impl View {
         self.info.source_batch.max(1)
     }
 
+    /// What the source says of samples that can't be counted.
+    pub fn told(&self) -> Option<Told> {
+        self.info.told
+    }
+
     pub fn remaps(&self) -> u64 {
         self.remaps
     }
@@ -171,27 +176,20 @@ impl View {
         }
     }
 
-    /// How many samples of its source batch are left from a published sample on.
-    pub fn source_batch_at(&self, sample: u64) -> u64 {
+    /// How many samples of its source batch are left from a published sample on. `None` if it was overwritten.
+    pub fn source_batch_at(&self, sample: u64, hold: Hold<'_>) -> Option<u64> {
         if !self.is_cut() {
-            return 1;
+            return Some(1);
         }
-        let mut left = [0; 4];
-        self.shared.copy_out(0, u128::from(sample) * 4, &mut left);
-        u64::from(u32::from_le_bytes(left)).max(1)
+        let left = self.shared.read(0, u128::from(sample) * 4, hold, sample)?;
+        Some(u64::from(u32::from_le_bytes(left)).max(1))
     }
 
-    /// Copies the samples from `first` to `end`, which may be overwritten meanwhile. `None` if they were: what was copied is
-    /// then thrown away unseen.
+    /// Copies the samples from `first` to `end`, which may be overwritten meanwhile. `None` if they were.
     pub fn take_unguarded(&mut self, head: &HeadReader, first: u64, end: u64) -> Result<Option<Received>, Error> {
-        let ranges = self.ranges(first, end);
-        if head.oldest() > first {
-            return Ok(None);
-        }
-        let windows = self.pool.copy(&self.shared, &ranges?);
-        if head.oldest() > first {
-            return Ok(None);
-        }
+        let hold = Hold::Nobody(head);
+        let Some(ranges) = self.ranges(first, end, hold)? else { return Ok(None) };
+        let Some(windows) = self.pool.copy(&self.shared, &ranges, hold, first) else { return Ok(None) };
         self.dress(&windows, end - first).map(Some)
     }
 
@@ -204,7 +202,9 @@ impl View {
         epoch: u64,
         name: &str,
     ) -> Result<Received, Error> {
-        let ranges = self.ranges(first, end)?;
+        let hold = Hold::Cursor { table, lead };
+        let astray = || Error::Protocol(format!("sample {first} is taken, and the cursor is past it"));
+        let ranges = self.ranges(first, end, hold)?.ok_or_else(astray)?;
         self.watch_for_writes(name);
         let stale = |view: &Self| {
             let pages = view.pages.as_ref();
@@ -216,7 +216,7 @@ impl View {
             self.remap(name);
         }
         let windows = if self.mode == Mode::Copy {
-            let windows = self.pool.copy(&self.shared, &ranges);
+            let windows = self.pool.copy(&self.shared, &ranges, hold, first).ok_or_else(astray)?;
             table.advance(epoch, end.saturating_add(lead));
             windows
         } else {
@@ -227,7 +227,8 @@ impl View {
         self.dress(&windows, end - first)
     }
 
-    fn ranges(&self, first: u64, end: u64) -> Result<Vec<Range>, Error> {
+    /// Where the samples are. `None` if they were overwritten.
+    fn ranges(&self, first: u64, end: u64, hold: Hold<'_>) -> Result<Option<Vec<Range>>, Error> {
         if self.is_cut() {
             let count = end.saturating_sub(first);
             if count > self.info.capacity {
@@ -236,16 +237,15 @@ impl View {
             let range = |(lane, &stride): (usize, &u64)| {
                 (lane, u128::from(first) * u128::from(stride), (count * stride) as usize)
             };
-            return Ok(self.strides.iter().enumerate().skip(1).map(range).collect());
+            return Ok(Some(self.strides.iter().enumerate().skip(1).map(range).collect()));
         }
-        let mut place = [0; 16];
-        self.shared.copy_out(0, u128::from(first) * 16, &mut place);
-        let start = u64::from_le_bytes(place[..8].try_into().expect("eight bytes"));
-        let len = u64::from_le_bytes(place[8..].try_into().expect("eight bytes"));
+        let place = self.shared.read::<16>(0, u128::from(first) * 16, hold, first);
+        let Some(place) = place.map(u128::from_le_bytes) else { return Ok(None) };
+        let (start, len) = (place as u64, (place >> 64) as u64);
         if len == 0 || len > self.info.byte_lane {
             return Err(Error::Protocol(format!("a batch of {len} bytes in a lane of {}", self.info.byte_lane)));
         }
-        Ok(vec![(1, start.into(), len as usize)])
+        Ok(Some(vec![(1, start.into(), len as usize)]))
     }
 
     fn dress(&self, windows: &[Window], samples: u64) -> Result<Received, Error> {
@@ -256,7 +256,8 @@ impl View {
             let mut shape = Vec::with_capacity(field.shape.len() + 1);
             shape.push(samples);
             shape.extend_from_slice(&field.shape);
-            Value::Array { kind: field.kind, dtype: field.dtype, shape, window: window.clone() }
+            let (order, subclass) = (field.order.of_batch(), field.subclass.clone());
+            Value::Array { kind: field.kind, dtype: field.dtype, shape, order, subclass, window: window.clone() }
         });
         Ok(Received { structure: Arc::clone(&self.structure), values: values.collect() })
     }
@@ -331,9 +332,18 @@ pub(crate) fn checked_layout(info: &RingInfo) -> Result<Layout, Error> {
         Schema::Cut { fields, .. } => fields.iter().all(can_be_counted),
         Schema::Whole { .. } => info.byte_lane > 0,
     };
-    let is_possible = info.capacity > 0 && info.source_batch > 0 && fits;
+    let is_told = info.told.is_none_or(|told| told.batch_size > 0);
+    let is_possible = info.capacity > 0 && info.source_batch > 0 && is_told && fits;
     let layout = is_possible.then(|| layout(info)).flatten();
     layout.ok_or_else(|| Error::Protocol("the server announced an impossible ring".into()))
+}
+
+#[expect(unsafe_code, reason = "a file can't be sealed")]
+fn accept_file(memory: OwnedFd, len_bytes: u64) -> Result<Memfd, Error> {
+    // SAFETY: the file is the server's, who keeps no descriptor that could shorten it; the user that it runs as could by
+    // changing the file's mode first. A consumer talks only to servers of its own user, of root, and of those that its `allow=`
+    // names, and trusts them as it does a module that it imports (docs/security.md).
+    Ok(unsafe { Memfd::accept_file(memory, "the ring", len_bytes) }?)
 }
 
 fn open(
@@ -343,8 +353,11 @@ fn open(
     name: &str,
 ) -> Result<(Memfd, Arc<Mapping>, Arc<Mapping>), Error> {
     let layout = checked_layout(info)?;
-    let accept = if info.is_file { Memfd::accept_file } else { Memfd::accept };
-    let memfd = accept(memory, "the ring", layout.len_bytes())?;
+    let memfd = if info.is_file {
+        accept_file(memory, layout.len_bytes())?
+    } else {
+        Memfd::accept(memory, "the ring", layout.len_bytes())?
+    };
     let map = |access| {
         Mapping::new(&memfd, &layout, access).map(Arc::new).map_err(|error| match error {
             feedline_ring::RingError::NoMemory { .. } => Error::Memory(format!(

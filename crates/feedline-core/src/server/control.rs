@@ -17,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
 
+use super::attendance::Attending;
 use super::door::{self, Door};
 use super::members::Member;
 use super::watchdog::Watchdog;
@@ -41,7 +42,7 @@ pub(super) fn start(shared: Arc<Shared>, held: HeldName) -> Result<JoinHandle<()
     let listener =
         socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(Error::io("making a socket"))?;
     let address = SocketAddrUnix::new(held.path()).map_err(Error::io("naming a socket"))?;
-    let folder = |errno: rustix::io::Errno| Error::Folder { path: crate::names::folder(), why: errno.to_string() };
+    let folder = |errno: rustix::io::Errno| crate::names::unusable(&crate::names::folder(), &errno.into());
     bind(&listener, &address).map_err(folder)?;
     door::set_up(held.path(), &shared)?;
     listen(&listener, 128).map_err(Error::io("listening"))?;
@@ -54,8 +55,6 @@ pub(super) fn start(shared: Arc<Shared>, held: HeldName) -> Result<JoinHandle<()
             next_id: 0,
             deaf_until: None,
             door: Door::default(),
-            began: Since::now(),
-            alone_since: None,
             watchdog: Watchdog::new(),
         };
         control.run();
@@ -75,9 +74,6 @@ struct Control {
     /// There were no descriptors left for a connection.
     deaf_until: Option<Instant>,
     door: Door,
-    began: Since,
-    /// Since when nobody is attached, once somebody was.
-    alone_since: Option<Since>,
     watchdog: Watchdog,
 }
 
@@ -89,6 +85,8 @@ struct Link {
     stage: Stage,
     /// It said that it would go.
     says_bye: bool,
+    /// While it is attached, or may be about to attach.
+    attending: Option<Attending>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -161,8 +159,14 @@ impl Control {
             if !self.door.admits(&self.shared, &peer, &mut channel, self.links.values().map(|link| &*link.peer)) {
                 continue;
             }
-            let link =
-                Link { channel, peer: Arc::new(peer), since: Instant::now(), stage: Stage::New, says_bye: false };
+            let link = Link {
+                channel,
+                peer: Arc::new(peer),
+                since: Instant::now(),
+                stage: Stage::New,
+                says_bye: false,
+                attending: self.shared.options.attendance.enter(),
+            };
             self.links.insert(self.next_id, link);
             self.next_id += 1;
         }
@@ -196,8 +200,9 @@ impl Control {
         let link = self.links.remove(&id);
         let mut state = self.shared.lock();
         state.refresh();
-        let State { log, members, ranks, events, .. } = &mut *state;
-        if let Some(link) = link {
+        let State { phase, log, members, ranks, events, .. } = &mut *state;
+        // At the feed's end everybody is sent away: that is no news.
+        if let Some(link) = link.filter(|_| !phase.has_failed()) {
             if let Some((epoch, _)) = log.cursor(id) {
                 ranks.leaves(&link.peer, epoch);
                 // Who has finished an epoch may go without a word.
@@ -238,6 +243,9 @@ impl Control {
                         return Err(WireError::Malformed("another version of the protocol"));
                     }
                     link.stage = if consumer { Stage::Waiting } else { Stage::Visitor };
+                    if !consumer {
+                        link.attending = None;
+                    }
                     let peer = Arc::clone(&link.peer);
                     let others = self.links.values().filter(|link| link.is_consumer()).count() - usize::from(consumer);
                     if consumer && !self.door.seats(&self.shared, &peer, others) {
@@ -270,7 +278,9 @@ impl Control {
                         continue;
                     }
                     let message = format!("pid {} told its server to stop (feedline stop)", link.peer.pid);
-                    self.shared.break_off(Failure { kind: FailureKind::Stopped, message });
+                    self.shared.break_off(Failure::new(FailureKind::Stopped, message));
+                    // One that has failed already gives its name back.
+                    self.shared.lock().is_closing = true;
                 }
                 Request::Ping | Request::Diagnose if !link.is_consumer() => {
                     return Err(WireError::Malformed("a consumer's question"));
@@ -293,6 +303,7 @@ impl Control {
         let mut reading = Vec::new();
         let ring = {
             let mut state = self.shared.lock();
+            let is_over = matches!(state.phase, Phase::Broken(_));
             for (id, member) in state.members.iter_mut() {
                 told.extend(member.news.take().map(|news| (id, news)));
                 // Who rests asks for the ring when it wakes up.
@@ -300,7 +311,8 @@ impl Control {
                     reading.push(id);
                 }
             }
-            state.ring.clone()
+            // Then there is nothing to read, and `say_goodbye` tells why.
+            state.ring.clone().filter(|_| !is_over)
         };
         for (id, news) in told {
             if let Some(link) = self.links.get_mut(&id) {
@@ -325,20 +337,12 @@ impl Control {
         }
     }
 
-    /// Ends the feed some time after the last consumer left.
+    /// Ends the feed some time after the last consumer left, of this feed or of another that this process serves.
     fn linger(&mut self) {
-        if self.links.values().any(|link| link.stage != Stage::Visitor) {
-            self.alone_since = Some(Since::now());
-            return;
-        }
         let options = &self.shared.options;
-        let (since, limit) = match self.alone_since {
-            Some(since) => (since, options.linger),
-            None => (self.began, options.first_consumer),
-        };
-        if let Some(limit) = limit.filter(|&limit| since.is_over(limit)) {
+        if let Some(limit) = options.attendance.end_if_alone(options.first_consumer, options.linger, Instant::now()) {
             let message = format!("nobody was attached for {:.0} s", limit.as_secs_f64());
-            self.shared.break_off(Failure { kind: FailureKind::Stopped, message });
+            self.shared.break_off(Failure::new(FailureKind::Stopped, message));
         }
     }
 
@@ -359,16 +363,26 @@ impl Control {
         }
     }
 
-    /// At the feed's end: tells everybody, waits until they were told, and closes.
+    /// At the feed's end: tells everybody, waits until they were told, and closes; true once the name is to be given back. A feed
+    /// that has failed stays, for those who come later.
     fn say_goodbye(&mut self) -> bool {
-        let phase = self.shared.lock().phase.clone();
-        let farewell = match phase {
-            Phase::Starting | Phase::Running | Phase::Draining => return false,
-            Phase::Ended => Reply::Ended,
-            Phase::Broken(failure) => Reply::Failed(failure),
+        let (farewell, stays) = {
+            let state = self.shared.lock();
+            let farewell = match &state.phase {
+                Phase::Starting | Phase::Running | Phase::Draining => return false,
+                Phase::Ended => Reply::Ended,
+                Phase::Broken(failure) => Reply::Failed(failure.clone()),
+            };
+            (farewell, state.phase.has_failed() && !state.is_closing)
         };
+        // Who comes to look at a feed that has failed may do so.
+        let hears = |link: &Link| link.stage != Stage::New && !(stays && link.stage == Stage::Visitor);
+        let told: Vec<u64> = self.links.iter().filter(|(_, link)| hears(link)).map(|(&id, _)| id).collect();
+        if stays && told.is_empty() {
+            return false;
+        }
         fault::point("server:goodbye");
-        for link in self.links.values_mut().filter(|link| link.stage != Stage::New) {
+        for link in self.links.values_mut().filter(|link| hears(link)) {
             let _ = link.channel.send(&farewell, vec![]);
         }
         let began = Instant::now();
@@ -377,8 +391,12 @@ impl Control {
             self.links.retain(|_, link| link.channel.flush().is_ok());
         }
         // A forked worker of the loader may hold the sockets open: closing ours would not tell anybody.
-        self.links.values().for_each(|link| link.channel.shut_down());
-        true
+        let over = self.links.iter().filter(|(id, _)| !stays || told.contains(id));
+        over.for_each(|(_, link)| link.channel.shut_down());
+        if stays {
+            told.into_iter().for_each(|id| self.drop_link(id));
+        }
+        !stays
     }
 }
 
@@ -405,7 +423,7 @@ fn welcome(shared: &Shared, id: u64, link: &mut Link, ring: &shape::PublishedRin
     };
     let own = |fd: rustix::fd::BorrowedFd<'_>| fd.try_clone_to_owned().map(Arc::new).map_err(|_| WireError::Closed);
     let fds = vec![own(shared.head.as_fd())?, Arc::clone(&ring.memory), own(page.as_fd())?, own(bell.as_fd())?];
-    link.channel.send(&Reply::Welcome { ring: ring.info.clone() }, fds)?;
+    link.channel.send(&Reply::Welcome { ring: ring.info.clone(), run: shared.options.run }, fds)?;
     fault::point("server:welcomed");
     let member = Member {
         page,

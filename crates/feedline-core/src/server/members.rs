@@ -132,6 +132,11 @@ impl Members {
         self.map.values().filter(|member| member.joined).count()
     }
 
+    /// How many have a cursor, and were told so.
+    pub fn placed(&self) -> usize {
+        self.map.values().filter(|member| member.joined && !member.at_gate).count()
+    }
+
     /// The pages of all, for waking.
     pub fn pages(&self) -> impl Iterator<Item = &CursorWords> {
         self.map.values().map(|member| &*member.page)

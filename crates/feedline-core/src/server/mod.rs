@@ -7,10 +7,11 @@
 //! ```
 //!
 //! `producer` appends, `room` waits and cuts off, `replace` makes rings; `control` talks to consumers, `door` lets them in,
-//! `watchdog` notices a source that hangs; `members` is what both threads know of consumers, `returning` of those who had
+//! `watchdog` notices a source that hangs, `attendance` that nobody is there; `members` is what both threads know of consumers, `returning` of those who had
 //! another server before, `ranks` of those who belong together. `stats` looks at all of it, with `meter`'s clocks and the
 //! last `events`; `outlets` hands that to Prometheus and to a file.
 
+mod attendance;
 mod control;
 mod door;
 mod events;
@@ -33,7 +34,7 @@ use std::time::{Duration, Instant};
 
 use feedline_ring::fork::Origin;
 use feedline_ring::log::Log;
-pub use feedline_ring::log::{Lag, Policy};
+pub use feedline_ring::log::{Lag, MOST_EPOCHS_AHEAD, Policy};
 use feedline_ring::signal::UNKNOWN;
 use feedline_ring::{Doorbell, HeadWriter};
 
@@ -52,6 +53,7 @@ use crate::metrics::Outlet;
 use crate::names::HeldName;
 use crate::source::{Mark, Source};
 
+pub use self::attendance::Attendance;
 pub use self::events::Event;
 pub use self::shape::{History, RingSize};
 pub(crate) use self::shape::{layout, strides};
@@ -88,12 +90,16 @@ pub struct Options {
     pub policy: Policy,
     /// Where an earlier server of this feed stopped; the source goes on from there.
     pub resume: Option<Mark>,
+    /// The run of a shared feed that this server begins or goes on with (`names::runs`).
+    pub run: Option<u64>,
     /// How long a consumer that stands still may hold up the others.
     pub stall_timeout: Duration,
     /// End this long after the last consumer left.
     pub linger: Option<Duration>,
     /// How long to wait for the first one; `None`: without end.
     pub first_consumer: Option<Duration>,
+    /// Who is attached; shared with the other feeds of this process that are to end together with this one.
+    pub attendance: Attendance,
     /// Never cut.
     pub whole_batches: bool,
     /// Warn when the source has not come back for this long.
@@ -121,9 +127,11 @@ impl Default for Options {
             history_dir: None,
             policy: Policy::default(),
             resume: None,
+            run: None,
             stall_timeout: Duration::from_secs(60),
             linger: None,
             first_consumer: None,
+            attendance: Attendance::default(),
             whole_batches: false,
             loader_warn: Some(Duration::from_secs(30)),
             loader_timeout: None,
@@ -148,8 +156,17 @@ enum Phase {
     Broken(Failure),
 }
 
+impl Phase {
+    /// Over by a failure, which those who come now should hear of.
+    fn has_failed(&self) -> bool {
+        matches!(self, Self::Broken(failure) if failure.kind != FailureKind::Stopped)
+    }
+}
+
 struct State {
     phase: Phase,
+    /// The name is to be given back.
+    is_closing: bool,
     log: Log,
     ring: Option<Arc<PublishedRing>>,
     members: Members,
@@ -223,9 +240,10 @@ impl Shared {
         }
     }
 
-    /// Lets consumers know how many they are: should this server die, the next one waits for that many.
+    /// Lets consumers know how many they are: should this server die, the next one waits for that many. Who was not told its place
+    /// has none to come back to, and is not waited for.
     fn tell_joined(&self, state: &State) {
-        let joined = u32::try_from(state.members.joined()).unwrap_or(u32::MAX);
+        let joined = u32::try_from(state.members.placed()).unwrap_or(u32::MAX);
         self.head.set_joined(joined.max(state.returning.expected()));
     }
 
@@ -291,6 +309,7 @@ impl Server {
             metrics_port: opened.port(),
             state: Mutex::new(State {
                 phase: Phase::Starting,
+                is_closing: false,
                 log,
                 ring: None,
                 members: Members::default(),
@@ -313,7 +332,8 @@ impl Server {
 
     /// Serves a source, on this thread, until its epochs are done and read, or somebody stops the server.
     ///
-    /// `poll` is called at least ten times a second while it sleeps; an error from it ends the feed.
+    /// A feed that fails keeps its name, and whoever attaches is told why, until [`Self::stop`]: a consumer may come a moment
+    /// later, and should hear of the failure, not that there is no such feed. `poll` is called at least ten times a second while it sleeps; an error from it ends the feed.
     pub fn run(&self, source: &mut dyn Source, poll: &mut dyn FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
         // Whatever a source does to this thread, nobody waits for a feed without a producer.
         let guard = BreakOff(&self.shared);
@@ -330,7 +350,11 @@ impl Server {
             }
             Err(failure) => self.shared.break_off(failure.clone()),
         }
-        self.close();
+        if self.shared.lock().phase.has_failed() {
+            self.close_outlets();
+        } else {
+            self.close();
+        }
         outcome
     }
 
@@ -361,19 +385,24 @@ impl Server {
 
     /// As [`Self::stop`], without waiting.
     pub fn request_stop(&self, why: &str) {
-        self.shared.break_off(Failure { kind: FailureKind::Stopped, message: why.to_owned() });
+        self.shared.break_off(Failure::new(FailureKind::Stopped, why.to_owned()));
     }
 
-    /// Ends the feed because something failed around it; if it has ended already, nothing changes.
+    /// Ends the feed because something failed around it; if it has ended already, nothing changes. The name stays taken, as when
+    /// [`Self::run`] fails.
     pub fn fail(&self, failure: Failure) {
         self.shared.break_off(failure);
-        self.close();
     }
 
     /// Whether this is the process that serves. A forked child of it has the server's memory, and perhaps locks that nobody gives
     /// back there: it may only drop it.
     pub fn is_here(&self) -> bool {
         self.shared.origin.is_here()
+    }
+
+    /// For other feeds of this process that are to end together with this one.
+    pub fn attendance(&self) -> Attendance {
+        self.shared.options.attendance.clone()
     }
 
     /// How things stand.
@@ -391,14 +420,21 @@ impl Server {
         if !self.shared.origin.is_here() {
             return;
         }
+        self.shared.lock().is_closing = true;
         self.shared.control_bell.ring();
-        // The last line of a file tells how it ended, and who was there. Whoever comes second waits for all of it too: a process
-        // that ended meanwhile would leave its socket behind.
-        self.outlets.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        // Whoever comes second waits for all of it too: a process that ended meanwhile would leave its socket behind.
+        self.close_outlets();
         let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(control) = control.take() {
             let _ = control.join();
         }
+    }
+}
+
+impl Server {
+    /// The last line of a file tells how it ended, and who was there.
+    fn close_outlets(&self) {
+        self.outlets.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 

@@ -239,12 +239,10 @@ impl Producer<'_> {
         let Some(batch) = next? else { return Ok(None) };
         drop(inside);
         fault::point("server:after_next");
-        let mismatch = |Mismatch(message)| Failure {
-            kind: FailureKind::Schema,
-            message: format!(
-                "{message}\n  a feed's batches must keep their types and shapes; pad them to a fixed shape, or serve whole \
-                 batches of any shape with whole_batches=True"
-            ),
+        let mismatch = |Mismatch(message)| {
+            let way_out = "a feed's batches must keep their types and shapes; pad them to a fixed shape, or serve whole batches \
+                           of any shape with whole_batches=True";
+            Failure::new(FailureKind::Schema, format!("{message}\n  {way_out}"))
         };
         if self.ring.is_none() {
             self.begin_feed(&batch)?;
@@ -276,7 +274,10 @@ impl Producer<'_> {
             let stride = u128::from(ring.strides[index + 1]);
             if stride > 0 {
                 fault::point("server:copying");
-                ring.writer.write(index + 1, first * stride, array.data);
+                match ring.info.schema.reordered(index, array) {
+                    None => ring.writer.write(index + 1, first * stride, array.data),
+                    Some(bytes) => ring.writer.write(index + 1, first * stride, &bytes),
+                }
                 bytes += array.data.len() as u64;
             }
         }

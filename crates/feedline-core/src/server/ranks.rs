@@ -74,10 +74,7 @@ impl Ranks {
         peer: &Arc<Peer>,
     ) -> Result<Place, TooLate> {
         self.bury(log);
-        let asked = match entry {
-            Entry::At { epoch, index } => Some((epoch, index)),
-            Entry::EpochStart | Entry::Newest => None,
-        };
+        let asked = asked_place(entry);
         let is_mine = |round: &Round| {
             (round.group, round.world, round.asked) == (rank.group, rank.world, asked)
                 && !round.came.contains_key(&rank.rank)
@@ -100,11 +97,8 @@ impl Ranks {
     }
 
     fn open(&mut self, log: &mut Log, id: u64, rank: Rank, entry: Entry, peer: &Arc<Peer>) -> Result<Place, TooLate> {
-        let (asked, index) = match entry {
-            Entry::At { epoch, index } => (Some((epoch, index)), index),
-            Entry::EpochStart | Entry::Newest => (None, 0),
-        };
-        let asked_epoch = asked.map_or(0, |(epoch, _)| epoch);
+        let asked = asked_place(entry);
+        let (asked_epoch, index) = asked.unwrap_or((0, 0));
         let place = log.join(id, entry).map_err(|Gone { until }| TooLate { epoch: asked_epoch, until })?;
         if rank.world > 1 {
             self.make_room(log, peer.pid);
@@ -202,6 +196,15 @@ impl Ranks {
     pub fn is_waiting(&self, log: &Log) -> bool {
         let holds = |holder: u64| log.cursor(holder).is_some_and(|(_, sample)| sample.is_some());
         self.rounds.iter().any(|round| round.holder.is_some_and(|(holder, _)| holds(holder)))
+    }
+}
+
+/// The place that a rank names, if it does.
+fn asked_place(entry: Entry) -> Option<(u64, u64)> {
+    match entry {
+        Entry::At { epoch, index } => Some((epoch, index)),
+        Entry::First { .. } => Some((0, 0)),
+        Entry::EpochStart | Entry::Newest => None,
     }
 }
 

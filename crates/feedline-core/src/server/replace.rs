@@ -19,7 +19,7 @@ use crate::limits::size_text;
 use crate::schema::Schema;
 use crate::source::Length;
 use crate::whole::Encoded;
-use crate::wire::{Reply, RingInfo};
+use crate::wire::{Reply, RingInfo, Told};
 
 /// A ring that nobody knows of yet, with the descriptor that consumers will get.
 pub(super) struct Prepared {
@@ -54,7 +54,12 @@ impl Producer<'_> {
         // Where only batches are counted, the first one tells how much memory they take.
         let epoch = known(length.samples).or_else(|| known(length.batches).map(|count| count.saturating_mul(samples)));
         self.has_history = epoch.is_some() || matches!(options.history, History::Bytes(_));
-        let first = first_ring(&schema, options, samples, bytes, epoch.or(self.has_history.then_some(0)))?;
+        let mut first = first_ring(&schema, options, samples, bytes, epoch.or(self.has_history.then_some(0)))?;
+        if let (Schema::Whole { .. }, Length { samples: Some(samples), batch_size: Some(batch_size), .. }) =
+            (&schema, self.length)
+        {
+            first.told = Some(Told { samples, batch_size });
+        }
         let info = {
             let state = self.shared.lock();
             let window = if matches!(schema, Schema::Cut { .. }) { state.grow_to } else { 0 };

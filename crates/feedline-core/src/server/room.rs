@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_ring::Doorbell;
-use feedline_ring::log::{Lag, Size};
+use feedline_ring::log::{Lag, Log, Size};
 use feedline_ring::signal::UNKNOWN;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -27,6 +27,15 @@ const BREATH: Duration = Duration::from_millis(500);
 
 /// How long, in all, a slow consumer may hold up those who starve before it is named.
 const LAGGARD: Duration = Duration::from_secs(1);
+
+/// For waits that any release at all may end.
+const ANY_RELEASE: fn(&Log) -> u64 = |_| 0;
+
+/// How they need not wait for it, if the ring has no room, or if it is too many epochs behind.
+const RING_IS_FULL: &str =
+    "lag=\"history\" lets them run ahead as far as history= reaches, lag=\"skip\" lets it lose samples";
+const EPOCHS_ARE_FULL: &str =
+    "epochs_ahead= lets them run more epochs ahead, where they fit the ring, lag=\"skip\" lets it lose samples";
 
 /// How long those who have attached are given to ask for their first batch when the loader has failed.
 const MOMENT: Duration = Duration::from_secs(1);
@@ -77,7 +86,7 @@ impl Producer<'_> {
             let in_the_way = state.log.in_the_way(samples, bytes);
             let in_the_way: Vec<_> = in_the_way.iter().map(|one| (one.id, one.released)).collect();
             if somebody_starves {
-                self.laggards.see(&state, &in_the_way, &self.shared.name);
+                self.laggards.see(&state, &in_the_way, &self.shared.name, RING_IS_FULL);
             }
             let stalled = stall.look(&state, &in_the_way, self.shared.options.stall_timeout);
             let bells = state.bells();
@@ -92,21 +101,26 @@ impl Producer<'_> {
     /// Waits until the log may begin its next epoch: who is too many epochs behind and stands still is cut off.
     pub fn wait_for_epoch(&mut self) -> Result<(), Halt> {
         let mut stall = Stall::default();
-        self.wait_until(|producer, state| {
+        // One that lets go of less, and then waits for this epoch, rings all the same.
+        self.wait_until(Log::wanted_for_epoch, |producer, state| {
             if state.log.would_jump() && !state.has_settled() {
                 return Ok(false);
             }
             if state.log.can_begin_epoch() {
                 return Ok(true);
             }
-            Err(stall.look(state, &state.log.epochs_behind(), producer.shared.options.stall_timeout))
+            let behind = state.log.epochs_behind();
+            if state.members.anybody_starves(&state.log) {
+                producer.laggards.see(state, &behind, &producer.shared.name, EPOCHS_ARE_FULL);
+            }
+            Err(stall.look(state, &behind, producer.shared.options.stall_timeout))
         })
     }
 
     /// Waits until all epochs are read. Nobody is cut off any more: who is slow holds up nobody but us.
     pub fn wait_for_readers(&mut self, epochs: u64) -> Result<(), Halt> {
         let patience = self.shared.options.stall_timeout;
-        self.wait_until(|_, state| {
+        self.wait_until(ANY_RELEASE, |_, state| {
             let State { members, log, ranks, .. } = state;
             Ok(members.are_done(log, epochs, patience) && !ranks.keep_it_open(log, members.is_empty()))
         })
@@ -114,7 +128,7 @@ impl Producer<'_> {
 
     /// The loader has failed. Those who have attached and not asked yet get a moment to, so that they too see what came before.
     pub fn let_in(&mut self) {
-        let _ = self.wait_until(|_, state| {
+        let _ = self.wait_until(ANY_RELEASE, |_, state| {
             Ok(state.members.values().all(|member| member.join_number > 0 || member.idle_since.is_over(MOMENT)))
         });
     }
@@ -136,10 +150,12 @@ impl Producer<'_> {
         }
     }
 
-    /// Waits for something that consumers bring about by reading on. `ready` may name some to be cut off instead.
+    /// Waits for something that consumers bring about by reading on, as far as `wanted`. `ready` may name some to be cut off
+    /// instead.
     fn wait_until(
         &mut self,
-        mut ready: impl FnMut(&Self, &mut State) -> Result<bool, Vec<(u64, u64)>>,
+        wanted: fn(&Log) -> u64,
+        mut ready: impl FnMut(&mut Self, &mut State) -> Result<bool, Vec<(u64, u64)>>,
     ) -> Result<(), Halt> {
         loop {
             let shared = self.shared;
@@ -148,8 +164,7 @@ impl Producer<'_> {
                 shared.head.want_nothing();
                 return Err(Halt::Stopped);
             }
-            // Any release at all may be what we wait for.
-            shared.head.want(0);
+            shared.head.want(wanted(&state.log));
             state.refresh();
             let answer = ready(self, &mut state);
             let bells = state.bells();
@@ -264,7 +279,7 @@ struct Seen {
 
 impl Laggards {
     /// Somebody starves, and these are in the way.
-    fn see(&mut self, state: &State, in_the_way: &[(u64, u64)], name: &str) {
+    fn see(&mut self, state: &State, in_the_way: &[(u64, u64)], name: &str, way_out: &str) {
         self.seen.retain(|&id, _| state.members.get(id).is_some());
         let rests = |id: u64| state.members.get(id).is_none_or(|member| member.page.is_resting());
         for &(id, position) in in_the_way.iter().filter(|(id, _)| !rests(*id)) {
@@ -278,8 +293,7 @@ impl Laggards {
                 let pid = state.members.get(id).map_or(0, |member| member.pid);
                 let behind = state.log.head().saturating_sub(position);
                 tracing::warn!(
-                    "feed {name:?}: pid {pid} is {behind} samples behind, and the others wait for it\n  \
-                     lag=\"history\" lets them run ahead as far as history= reaches, lag=\"skip\" lets it lose samples"
+                    "feed {name:?}: pid {pid} is {behind} samples behind, and the others wait for it\n  {way_out}"
                 );
             }
         }

@@ -151,6 +151,7 @@ pub(super) fn ring_info(schema: Schema, options: &Options, size: Size, source_ba
         replays: options.policy.replay,
         epochs: options.epochs,
         source_batch,
+        told: None,
         schema,
     }
 }

@@ -48,7 +48,7 @@ impl Source for Counter {
         let first = self.batches.wrapping_mul(8);
         self.rows = (0..8).flat_map(|row| [first.wrapping_add(row); 8]).collect();
         self.batches += 1;
-        let array = Array { kind: ArrayKind::Numpy, dtype: DType::U8, shape: vec![8, 8], data: &self.rows };
+        let array = Array::new(ArrayKind::Numpy, DType::U8, vec![8, 8], &self.rows);
         Ok(Some(Batch { structure: Structure(vec![Node::Leaf]), leaves: vec![Leaf::Array(array)] }))
     }
 }
@@ -62,7 +62,7 @@ pub fn read_all(consumer: &mut Consumer) {
     let mut samples = 0_u64;
     while let Some(batch) = consumer.next(&mut || Ok(())).unwrap() {
         let [Value::Array { window, .. }] = batch.values.as_slice() else { panic!("one array") };
-        for row in window.bytes().chunks(8) {
+        for row in window.to_vec().chunks(8) {
             assert_eq!(row, [samples as u8; 8], "sample {samples}");
             samples += 1;
         }

@@ -1,6 +1,6 @@
 //! Who reads where: consumers join, go on, leave, and tell what is needed.
 
-use super::{EPOCHS_AHEAD, Lag, Log};
+use super::{Lag, Log};
 
 /// Where a newcomer begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +9,11 @@ pub enum Entry {
     EpochStart,
     /// From the newest sample.
     Newest,
+    /// From the first sample of all, or, if that is gone, like one that has just come.
+    First {
+        /// That is [`Entry::Newest`], not [`Entry::EpochStart`].
+        else_newest: bool,
+    },
     /// From this sample of this epoch.
     At {
         /// Which epoch.
@@ -56,6 +61,11 @@ impl Log {
             Entry::Newest | Entry::EpochStart if self.policy.replay => self.place(0, self.start_of(0)),
             Entry::Newest => self.place(self.epoch(), None),
             Entry::EpochStart => self.epoch_start(),
+            Entry::First { else_newest } => match self.place_at(0, 0) {
+                Ok(place) => place,
+                Err(Gone { .. }) if else_newest => return self.join(id, Entry::Newest),
+                Err(Gone { .. }) => return self.join(id, Entry::EpochStart),
+            },
             Entry::At { epoch, index } => self.place_at(epoch, index)?,
         };
         let is_behind = place.sample.is_some_and(|sample| !self.is_in_window(sample));
@@ -151,9 +161,8 @@ impl Log {
 
     /// Those for whose sake the next epoch may not begin, and the oldest sample that each needs.
     pub fn epochs_behind(&self) -> Vec<(u64, u64)> {
-        let limit = (self.epoch() + 3).saturating_sub(EPOCHS_AHEAD);
         let counts = |cursor: &Cursor| self.policy.lag != Lag::Skip || cursor.epoch == self.epoch_to_wait_for();
-        let reading = self.cursors.iter().filter(|(_, cursor)| cursor.epoch < limit && counts(cursor));
+        let reading = self.cursors.iter().filter(|(_, cursor)| self.is_too_far_behind(cursor.epoch) && counts(cursor));
         reading.filter_map(|(&id, cursor)| Some((id, cursor.released?))).collect()
     }
 

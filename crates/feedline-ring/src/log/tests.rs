@@ -15,7 +15,8 @@ enum Step {
 
 fn entry() -> impl Strategy<Value = Entry> {
     let at = (0_u64..4, 0_u64..60).prop_map(|(epoch, index)| Entry::At { epoch, index });
-    prop_oneof![Just(Entry::EpochStart), Just(Entry::Newest), at]
+    let first = any::<bool>().prop_map(|else_newest| Entry::First { else_newest });
+    prop_oneof![Just(Entry::EpochStart), Just(Entry::Newest), first, at]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -118,7 +119,8 @@ fn run(policy: Policy, size: Size, steps: Vec<Step>) -> Result<(), TestCaseError
 
 fn policy() -> impl Strategy<Value = Policy> {
     let lag = prop_oneof![Just(Lag::Block), Just(Lag::History), Just(Lag::Skip)];
-    (lag, prop::bool::weighted(0.2)).prop_map(|(lag, replay)| Policy { lag, replay })
+    let ahead = prop_oneof![0_u64..4, Just(u64::MAX)];
+    (lag, prop::bool::weighted(0.2), ahead).prop_map(|(lag, replay, epochs_ahead)| Policy { lag, replay, epochs_ahead })
 }
 
 proptest! {
@@ -140,7 +142,7 @@ proptest! {
 }
 
 fn log(lag: Lag, window: u64, history: u64) -> Log {
-    let mut log = Log::new(Policy { lag, replay: false });
+    let mut log = Log::new(Policy { lag, ..Policy::default() });
     log.shape(Size { capacity: window + history, window, ..Size::default() });
     log.begin_epoch(0);
     log
@@ -246,6 +248,29 @@ fn one_that_comes_back_goes_on_or_learns_what_is_gone() {
 }
 
 #[test]
+fn one_that_has_read_nothing_yet_gets_the_first_epoch_or_what_a_newcomer_gets() {
+    let first = |else_newest| Entry::First { else_newest };
+    let mut log = log(Lag::Block, 10, 10);
+    log.join(1, Entry::EpochStart).unwrap();
+    fill(&mut log);
+    log.advance(1, 0, 10);
+    assert_eq!(fill(&mut log), 20);
+    let start = Place { epoch: 0, sample: Some(0), had: 0, start: 0 };
+    assert_eq!(log.join(2, first(false)), Ok(start));
+    assert_eq!(log.join(2, first(true)), Ok(start));
+    log.end_epoch(true);
+    log.begin_epoch(0);
+    log.advance(1, 1, 20);
+    assert_eq!(log.join(2, first(false)), Ok(start), "an epoch that has ended, and is all there");
+    log.leave(2);
+    assert_eq!(fill(&mut log), 30);
+    assert_eq!(log.join(2, Entry::At { epoch: 0, index: 0 }), Err(Gone { until: Some(10) }));
+    let next = Place { epoch: 1, sample: Some(20), had: 0, start: 20 };
+    assert_eq!(log.join(2, first(false)), Ok(next));
+    assert_eq!(log.join(2, first(true)), Ok(Place { sample: Some(30), ..next }));
+}
+
+#[test]
 fn a_log_goes_on_where_an_earlier_process_was() {
     let mut log = Log::new(Policy::default());
     log.resume(4, 100);
@@ -282,5 +307,93 @@ fn epochs_of_nothing_do_not_run_away() {
         log.end_epoch(true);
         begun += 1;
     }
-    assert_eq!(begun, EPOCHS_AHEAD - 2);
+    assert_eq!(begun, 3, "the first one's, and two more");
+}
+
+#[test]
+fn nobody_can_ask_for_more_epochs_than_the_table_has_ends_for() {
+    let mut log = Log::new(Policy { epochs_ahead: u64::MAX, ..Policy::default() });
+    log.join(1, Entry::EpochStart).unwrap();
+    for _ in 0..=MOST_EPOCHS_AHEAD {
+        assert!(log.can_begin_epoch());
+        log.begin_epoch(0);
+        log.end_epoch(true);
+    }
+    assert!(!log.can_begin_epoch());
+    assert_eq!(log.epochs_behind(), [(1, 0)]);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum EpochStep {
+    /// One more epoch of a single sample.
+    Append,
+    Join(u64),
+    Leave(u64),
+    /// Reads one epoch to its end.
+    Read(u64),
+}
+
+fn epoch_step() -> impl Strategy<Value = EpochStep> {
+    let id = || 0_u64..3;
+    prop_oneof![
+        4 => Just(EpochStep::Append),
+        1 => id().prop_map(EpochStep::Join),
+        1 => id().prop_map(EpochStep::Leave),
+        4 => id().prop_map(EpochStep::Read),
+    ]
+}
+
+proptest! {
+    /// Epochs much shorter than the ring: what bounds the log is how many they are.
+    #[test]
+    fn the_log_is_no_more_epochs_ahead_than_asked_and_never_stuck(
+        lag in prop_oneof![Just(Lag::Block), Just(Lag::History), Just(Lag::Skip)],
+        epochs_ahead in 0_u64..4,
+        steps in prop::collection::vec(epoch_step(), 1..200),
+    ) {
+        let mut log = Log::new(Policy { lag, epochs_ahead, ..Policy::default() });
+        log.shape(Size { capacity: 1000, window: 1000, ..Size::default() });
+        let mut readers: BTreeMap<u64, u64> = BTreeMap::new();
+        // Whoever comes while nobody is here begins with the epoch of the one that left last.
+        let mut last_left = 0;
+        for step in steps {
+            match step {
+                EpochStep::Append => {
+                    let counted = if lag == Lag::Skip { readers.values().max() } else { readers.values().min() };
+                    let counted = *counted.unwrap_or(&last_left);
+                    prop_assert_eq!(log.can_begin_epoch(), log.epoch() <= counted + epochs_ahead);
+                    if log.can_begin_epoch() {
+                        log.begin_epoch(0);
+                        if log.claim(1, 0).is_some() {
+                            log.publish();
+                        }
+                        log.end_epoch(true);
+                    } else if !readers.is_empty() {
+                        let behind: Vec<u64> = log.epochs_behind().iter().map(|&(id, _)| id).collect();
+                        let is_behind = |epoch: u64| epoch == counted || (lag != Lag::Skip && epoch + epochs_ahead < log.epoch());
+                        let expected: Vec<u64> =
+                            readers.iter().filter(|&(_, &epoch)| is_behind(epoch)).map(|(&id, _)| id).collect();
+                        prop_assert_eq!(behind, expected, "those who read on, or are cut off, let it go on");
+                    }
+                }
+                EpochStep::Join(id) => {
+                    log.leave(id);
+                    last_left = readers.remove(&id).filter(|_| readers.is_empty()).unwrap_or(last_left);
+                    let place = log.join(id, Entry::EpochStart).unwrap();
+                    readers.insert(id, place.epoch);
+                }
+                EpochStep::Leave(id) => {
+                    log.leave(id);
+                    last_left = readers.remove(&id).filter(|_| readers.is_empty()).unwrap_or(last_left);
+                }
+                EpochStep::Read(id) => {
+                    if let Some(epoch) = readers.get_mut(&id).filter(|epoch| **epoch < log.epoch()) {
+                        *epoch += 1;
+                        let released = log.start_of(*epoch).unwrap_or(log.head());
+                        log.advance(id, *epoch, released);
+                    }
+                }
+            }
+        }
+    }
 }

@@ -160,7 +160,11 @@ export class Card {
         [view.loading_share, view.copying_share, view.waiting_share],
       ],
       ...held(view),
-      ['Server', `${view.server.cpu_cores.toFixed(2)} cores`, `${bytes(view.server.private_bytes)} in RAM`],
+      [
+        'Server',
+        `${view.server.cpu_cores.toFixed(2)} cores`,
+        [`${bytes(view.server.private_bytes)} in RAM`, ...view.also_serves.map((name) => `with ${name}`)].join(', '),
+      ],
       [
         'Workers',
         view.workers.length ? `${cores(view.workers).toFixed(2)} cores` : 'none',

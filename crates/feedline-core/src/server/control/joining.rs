@@ -15,7 +15,7 @@ impl Control {
     /// Gives a consumer its cursor; `answer_the_gate` tells it where.
     pub(super) fn join(&mut self, id: u64, join: Join) -> Result<(), WireError> {
         let Join { number, batch_size, entry, returning, slowest, rank } = join;
-        if rank.is_some_and(|rank| !rank.is_possible() || entry == JoinAt::Newest) {
+        if rank.is_some_and(|rank| !rank.is_possible() || entry.may_be_newest()) {
             return Err(WireError::Malformed("a rank that cannot be"));
         }
         let mut state = self.shared.lock();
@@ -55,7 +55,6 @@ impl Control {
         member.join_number = number;
         member.batch_size = batch_size;
         member.news = None;
-        self.shared.tell_joined(&state);
         fault::point("server:join_registered");
         self.shared.producer_bell.ring();
         Ok(())
@@ -112,6 +111,7 @@ impl Control {
                 fault::point("server:join_answered");
             }
         }
+        self.shared.tell_joined(&state);
     }
 }
 

@@ -1,0 +1,53 @@
+//! A lock that Python's threads take with the GIL in hand.
+//!
+//! So nobody who holds it may ask for the GIL, or for any lock whose holder might: it is a leaf in the order of locks. Its data
+//! is reached only inside of a closure, which can't bring a GIL token along, and every way from native code back to Python
+//! ([`crate::errors::act`], [`crate::logging`]) asks [`assert_none_held`] first.
+
+use std::cell::Cell;
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::marker::Ungil;
+
+thread_local! {
+    static IS_HELD: Cell<bool> = const { Cell::new(false) };
+}
+
+pub struct LeafLock<T>(Mutex<T>);
+
+/// This thread holds a leaf lock until this is dropped.
+struct Held;
+
+impl Held {
+    fn begin() -> Self {
+        assert!(!IS_HELD.replace(true), "a leaf lock is the last that a thread takes");
+        Self
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        IS_HELD.set(false);
+    }
+}
+
+impl<T> LeafLock<T> {
+    pub fn new(value: T) -> Self {
+        Self(Mutex::new(value))
+    }
+
+    /// Looks at the data, or changes it. Brief: others wait, perhaps with the GIL.
+    pub fn with<R>(&self, look: impl FnOnce(&mut T) -> R + Ungil) -> R {
+        let _held = Held::begin();
+        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Before this thread asks for the GIL.
+pub fn assert_none_held() {
+    assert!(!IS_HELD.get(), "whoever holds a leaf lock must not ask for the GIL");
+}

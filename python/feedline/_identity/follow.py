@@ -1,0 +1,415 @@
+"""Following the user's code to what it really reaches.
+
+The code of ``make_loader`` isn't run but read, with the objects at hand that it refers to. A path
+such as ``args.size`` is followed for as long as it is clear where it leads: through locals, into
+the user's own functions, into the fields of the user's own objects. Where a value is computed with,
+or handed to a library, it is *used*: from there on all of it counts.
+
+=============  =============================================================
+``values``     what an expression may stand for
+``follow``     statements and expressions: this module
+``calls``      what happens when something is called
+``lookups``    attributes and items of what is known
+``reached``    what was used: by its label, with a digest
+=============  =============================================================
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib.machinery
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from feedline._identity import sources
+from feedline._identity.calls import Calls
+from feedline._identity.values import (
+    MOST_ALTERNATIVES,
+    Function,
+    Items,
+    Known,
+    LocalClass,
+    Maybe,
+    Scope,
+    Table,
+    join,
+)
+
+_MISSING = object()
+
+
+class Follower(Calls):
+    """Follows functions, one call at a time."""
+
+    # Statements.
+
+    def run(self, node: sources.FunctionNode, scope: Scope) -> Maybe:
+        """What a function may return."""
+        if isinstance(node, ast.Lambda):
+            return self.value(node.body, scope)
+        self.block(sources.without_docstring(node.body), scope)
+        return scope.returned
+
+    def block(self, statements: list[ast.stmt], scope: Scope) -> None:
+        for one in statements:
+            method: Callable[[Any, Scope], None] | None
+            method = getattr(self, f"on_{type(one).__name__}", None)
+            if method is None:
+                self._each_child(one, scope)
+            else:
+                method(one, scope)
+
+    def _each_child(self, node: ast.AST, scope: Scope) -> None:
+        """Whatever it is: what is in it is used."""
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                self.use(self.value(child, scope))
+            elif isinstance(child, ast.stmt):
+                self.block([child], scope)
+            else:
+                self._each_child(child, scope)
+
+    def on_Assign(self, node: ast.Assign, scope: Scope) -> None:
+        value = self.value(node.value, scope)
+        for target in node.targets:
+            self.assign(target, value, scope)
+
+    def on_AnnAssign(self, node: ast.AnnAssign, scope: Scope) -> None:
+        if node.value is not None:
+            self.assign(node.target, self.value(node.value, scope), scope)
+
+    def on_AugAssign(self, node: ast.AugAssign, scope: Scope) -> None:
+        before = self.value(node.target, scope)
+        added = self.value(node.value, scope)
+        made = [one for one in before if isinstance(one, Items)]
+        for items in made:
+            items.items.append(self.elements(added))
+        if not made:
+            self.use(before)
+            self.use(added)
+            self.assign(node.target, (), scope)
+
+    def on_Expr(self, node: ast.Expr, scope: Scope) -> None:
+        self.value(node.value, scope)
+
+    def on_Return(self, node: ast.Return, scope: Scope) -> None:
+        if node.value is not None:
+            scope.returned = join(scope.returned, self.value(node.value, scope))
+
+    def on_If(self, node: ast.If, scope: Scope) -> None:
+        self.test(node.test, scope)
+        self._branches([node.body, node.orelse], scope)
+
+    def on_For(self, node: ast.For | ast.AsyncFor, scope: Scope) -> None:
+        self.assign(node.target, self.elements(self.value(node.iter, scope)), scope)
+        # What one round sets, the next one may use.
+        self._branches([[*node.body, *node.body], []], scope)
+        self.block(node.orelse, scope)
+
+    on_AsyncFor = on_For
+
+    def on_While(self, node: ast.While, scope: Scope) -> None:
+        self.test(node.test, scope)
+        self._branches([[*node.body, *node.body], []], scope)
+        self.block(node.orelse, scope)
+
+    def on_With(self, node: ast.With | ast.AsyncWith, scope: Scope) -> None:
+        for item in node.items:
+            self.use(self.value(item.context_expr, scope))
+            if item.optional_vars is not None:
+                self.assign(item.optional_vars, (), scope)
+        self.block(node.body, scope)
+
+    on_AsyncWith = on_With
+
+    def on_Try(self, node: ast.Try, scope: Scope) -> None:
+        self._branches([node.body, []], scope)
+        self._branches([*(handler.body for handler in node.handlers), []], scope)
+        self.block([*node.orelse, *node.finalbody], scope)
+
+    on_TryStar = on_Try
+
+    def on_Match(self, node: ast.Match, scope: Scope) -> None:
+        self.use(self.value(node.subject, scope))
+        self._branches([*(case.body for case in node.cases), []], scope)
+
+    def on_Assert(self, node: ast.Assert, scope: Scope) -> None:
+        self.test(node.test, scope)
+
+    def on_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> None:
+        function: Maybe = (Function(node, scope),)
+        for decorator in reversed(node.decorator_list):
+            # A decorator may hand on what it is given, or not: both are followed.
+            function = join(function, self.call(self.value(decorator, scope), [function], {}))
+        scope.variables[node.name] = function
+
+    on_AsyncFunctionDef = on_FunctionDef
+
+    def on_ClassDef(self, node: ast.ClassDef, scope: Scope) -> None:
+        bases: Maybe = join(*(self.value(base, scope) for base in node.bases))
+        scope.variables[node.name] = (LocalClass(node, scope, bases),)
+
+    def on_Global(self, node: ast.Global | ast.Nonlocal, scope: Scope) -> None:
+        scope.declared_global.update(node.names)
+
+    on_Nonlocal = on_Global
+
+    def on_Import(self, node: ast.Import, scope: Scope) -> None:
+        for one in node.names:
+            name = one.name if one.asname else one.name.partition(".")[0]
+            if one.name not in sys.modules:
+                self.use_unimported(one.name)
+            scope.variables[one.asname or name] = self._module(name)
+
+    def on_ImportFrom(self, node: ast.ImportFrom, scope: Scope) -> None:
+        name = node.module or ""
+        if node.level:
+            package = str(scope.globals.get("__package__") or "").split(".")
+            package = package[: len(package) - node.level + 1]
+            name = ".".join([*package, *([name] if name else [])])
+        module = self._module(name)
+        for one in node.names:
+            found = self._module(f"{name}.{one.name}", quietly=True)
+            if module and not found:
+                found = self.attribute(module[0], one.name)
+            scope.variables[one.asname or one.name] = found
+
+    def _module(self, name: str, *, quietly: bool = False) -> Maybe:
+        if name in sys.modules:
+            return (self.known(sys.modules[name], name),)
+        if not quietly:
+            self.use_unimported(name)
+        return ()
+
+    def use_unimported(self, name: str) -> None:
+        """A module that the loader will import: all of its file."""
+        parts = name.split(".")
+        try:
+            folders: Any = None
+            for number, _ in enumerate(parts):
+                spec = importlib.machinery.PathFinder.find_spec(
+                    ".".join(parts[: number + 1]), folders
+                )
+                if spec is None:
+                    return
+                folders = spec.submodule_search_locations
+                if spec.origin:
+                    self.use_file(spec.name, spec.origin)
+        except (ImportError, ValueError, OSError):
+            return
+
+    def _branches(self, blocks: list[list[ast.stmt]], scope: Scope) -> None:
+        before, ends = scope.variables, []
+        for one in blocks:
+            scope.variables = dict(before)
+            self.block(one, scope)
+            ends.append(scope.variables)
+        scope.variables = {
+            name: join(*(end.get(name, ()) for end in ends))
+            for name in dict.fromkeys(name for end in ends for name in end)
+        }
+
+    # Targets of an assignment.
+
+    def assign(self, target: ast.expr, value: Maybe, scope: Scope) -> None:
+        if isinstance(target, ast.Name):
+            if target.id in scope.declared_global:
+                self.use(value)  # others may read it there
+            if len(value) > MOST_ALTERNATIVES:
+                self.use(value)
+                value = ()
+            scope.variables[target.id] = value
+        elif isinstance(target, ast.Attribute):
+            for base in self.value(target.value, scope) or (None,):
+                self.set_attribute(base, target.attr, value)
+        elif isinstance(target, ast.Tuple | ast.List):
+            self._unpack(target.elts, value, scope)
+        elif isinstance(target, ast.Subscript):
+            key = self.value(target.slice, scope)
+            for base in self.value(target.value, scope) or (None,):
+                self.set_item(base, key, value)
+        elif isinstance(target, ast.Starred):
+            self.assign(target.value, value, scope)
+
+    def _unpack(self, targets: list[ast.expr], value: Maybe, scope: Scope) -> None:
+        is_plain = not any(isinstance(one, ast.Starred) for one in targets)
+        parts = [self.parts(one, len(targets)) for one in value] if is_plain else []
+        if parts and all(one is not None for one in parts):
+            for number, target in enumerate(targets):
+                self.assign(target, join(*(one[number] for one in parts if one)), scope)
+            return
+        inside = self.elements(value)
+        for target in targets:
+            self.assign(target, inside, scope)
+
+    # Expressions.
+
+    def value(self, node: ast.expr, scope: Scope) -> Maybe:
+        """What an expression may stand for; what it computes with is used."""
+        method: Callable[[Any, Scope], Maybe] | None
+        method = getattr(self, f"of_{type(node).__name__}", None)
+        if method is not None:
+            found: Maybe = method(node, scope)
+            return found
+        self._each_child(node, scope)
+        return ()
+
+    def of_Constant(self, node: ast.Constant, scope: Scope) -> Maybe:
+        return (Known(node.value, ""),)
+
+    def of_Name(self, node: ast.Name, scope: Scope) -> Maybe:
+        name = node.id
+        within: Scope | None = scope
+        while within is not None:
+            if name in within.variables:
+                return within.variables[name]
+            within = within.outer
+        found = scope.globals.get(name, _MISSING)
+        if found is not _MISSING:
+            return (self.known(found, self.global_label(name, scope.globals)),)
+        found = getattr(builtins, name, _MISSING)
+        return () if found is _MISSING else (self.known(found, name),)
+
+    def of_Attribute(self, node: ast.Attribute, scope: Scope) -> Maybe:
+        return join(*(self.attribute(base, node.attr) for base in self.value(node.value, scope)))
+
+    def of_Subscript(self, node: ast.Subscript, scope: Scope) -> Maybe:
+        key = self.value(node.slice, scope)
+        found = [self.item(base, key) for base in self.value(node.value, scope)]
+        if not found:
+            self.use(key)
+        return join(*found)
+
+    def of_Slice(self, node: ast.Slice, scope: Scope) -> Maybe:
+        self._each_child(node, scope)
+        return ()
+
+    def of_Lambda(self, node: ast.Lambda, scope: Scope) -> Maybe:
+        return (Function(node, scope),)
+
+    def of_Tuple(self, node: ast.Tuple | ast.List | ast.Set, scope: Scope) -> Maybe:
+        items: list[Maybe] = []
+        for one in node.elts:
+            value = self.value(one.value if isinstance(one, ast.Starred) else one, scope)
+            items.append(self.elements(value) if isinstance(one, ast.Starred) else value)
+        return (Items(items),)
+
+    of_List = of_Set = of_Tuple
+
+    def of_Dict(self, node: ast.Dict, scope: Scope) -> Maybe:
+        table = Table({})
+        for key_node, value_node in zip(node.keys, node.values, strict=True):
+            value = self.value(value_node, scope)
+            if key_node is None:
+                self.merge(table, value)
+                continue
+            key = self.value(key_node, scope)
+            self.set_item(table, key, value)
+        return (table,)
+
+    def of_IfExp(self, node: ast.IfExp, scope: Scope) -> Maybe:
+        self.test(node.test, scope)
+        return join(self.value(node.body, scope), self.value(node.orelse, scope))
+
+    def of_BoolOp(self, node: ast.BoolOp, scope: Scope) -> Maybe:
+        for one in node.values[:-1]:
+            self.test(one, scope)
+        return join(*(self.value(one, scope) for one in node.values))
+
+    def of_UnaryOp(self, node: ast.UnaryOp, scope: Scope) -> Maybe:
+        if isinstance(node.op, ast.Not):
+            self.test(node.operand, scope)
+        else:
+            self.use(self.value(node.operand, scope))
+        return ()
+
+    def of_BinOp(self, node: ast.BinOp, scope: Scope) -> Maybe:
+        sides = [self.value(node.left, scope), self.value(node.right, scope)]
+        made = [one for side in sides for one in side if isinstance(one, Items | Table)]
+        if made and isinstance(node.op, ast.Add | ast.Mult):
+            return (Items([self.elements(side) for side in sides]),)
+        if made and isinstance(node.op, ast.BitOr):
+            table = Table({})
+            for side in sides:
+                self.merge(table, side)
+            return (table,)
+        for side in sides:
+            self.use(side)
+        return ()
+
+    def of_Compare(self, node: ast.Compare, scope: Scope) -> Maybe:
+        sides = [self.value(one, scope) for one in (node.left, *node.comparators)]
+        if isinstance(node.ops[0], ast.In | ast.NotIn) and len(sides) == 2:
+            self.use_contains(sides[0], sides[1])
+        elif isinstance(node.ops[0], ast.Is | ast.IsNot) and len(sides) == 2:
+            for side in sides:
+                self.use_truth(side)
+        else:
+            for side in sides:
+                self.use(side)
+        return ()
+
+    def test(self, node: ast.expr, scope: Scope) -> None:
+        """An expression of which only its truth counts."""
+        self.use_truth(self.value(node, scope))
+
+    def of_NamedExpr(self, node: ast.NamedExpr, scope: Scope) -> Maybe:
+        value = self.value(node.value, scope)
+        self.assign(node.target, value, scope)
+        return value
+
+    def of_Starred(self, node: ast.Starred, scope: Scope) -> Maybe:
+        return self.elements(self.value(node.value, scope))
+
+    def of_Await(self, node: ast.Await, scope: Scope) -> Maybe:
+        return self.value(node.value, scope)
+
+    def of_Yield(self, node: ast.Yield, scope: Scope) -> Maybe:
+        if node.value is not None:
+            self.use(self.value(node.value, scope))
+        return ()
+
+    def of_YieldFrom(self, node: ast.YieldFrom, scope: Scope) -> Maybe:
+        self.use(self.value(node.value, scope))
+        return ()
+
+    def of_ListComp(
+        self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp, scope: Scope
+    ) -> Maybe:
+        inside = self._comprehension(node.generators, scope)
+        return (Items([self.value(node.elt, inside)]),)
+
+    of_SetComp = of_GeneratorExp = of_ListComp
+
+    def of_DictComp(self, node: ast.DictComp, scope: Scope) -> Maybe:
+        inside = self._comprehension(node.generators, scope)
+        self.use(self.value(node.key, inside))
+        return (Table({}, self.value(node.value, inside)),)
+
+    def _comprehension(self, generators: list[ast.comprehension], scope: Scope) -> Scope:
+        inside = Scope({}, scope, scope.globals, scope.owner, scope.receiver)
+        for one in generators:
+            self.assign(one.target, self.elements(self.value(one.iter, inside)), inside)
+            for condition in one.ifs:
+                self.test(condition, inside)
+        return inside
+
+    def of_Call(self, node: ast.Call, scope: Scope) -> Maybe:
+        callee = self.value(node.func, scope)
+        args: list[Maybe] = []
+        keywords: dict[str, Maybe] = {}
+        for one in node.args:
+            if isinstance(one, ast.Starred):
+                args += self.spread(self.value(one.value, scope))
+            else:
+                args.append(self.value(one, scope))
+        for keyword in node.keywords:
+            value = self.value(keyword.value, scope)
+            if keyword.arg is None:
+                keywords.update(self.spread_keywords(value))
+            else:
+                keywords[keyword.arg] = value
+        special = self.special(node, callee, args, keywords, scope)
+        return self.call(callee, args, keywords) if special is None else special

@@ -1,0 +1,177 @@
+"""Whether the feed that runs is the one that was asked for.
+
+Whoever starts a server leaves what its loader is known by in the record of ``NAME.share``;
+everybody who shares that name later compares. A feed that was started by hand left nothing, and is
+taken as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from feedline._errors import FeedMismatchError, FeedValueError
+from feedline._identity import Entry, differences, identity_of
+from feedline._starting import Record
+
+_log = logging.getLogger("feedline")
+
+Mismatch = Literal["error", "warn"]
+
+# Options that change what is loaded; the others are how it is served.
+_OF_THE_DATA = ("seed", "replay")
+# Places in the user's code that were told what can't be compared.
+_told: set[Any] = set()
+
+
+@dataclass(frozen=True)
+class Description:
+    """What was asked for, in a form that fits into a record; by feed."""
+
+    identity: dict[str, list[Entry]]
+    key: str
+    options: dict[str, str]
+
+    def put_into(self, record: Record) -> None:
+        record.identity = {
+            feed: [list(one) for one in entries] for feed, entries in self.identity.items()
+        }
+        record.key, record.options = self.key, self.options
+
+
+def describe(
+    makers: Mapping[str, Callable[[], Any]],
+    key: object,
+    options: Mapping[str, dict[str, Any]],
+    place: object,
+) -> Description:
+    """What identifies the loaders: the key, if there is one, or else all that they reach.
+
+    ``place`` is where in the user's code this was asked for.
+    """
+    identity: dict[str, list[Entry]] = {feed: [] for feed in makers}
+    unknown: dict[str, str] = {}
+    if key is None:
+        for feed, make_loader in makers.items():
+            identity[feed], opaque = identity_of(make_loader)
+            unknown.update(opaque)
+    if unknown and place not in _told:
+        _told.add(place)
+        _log.warning(
+            "not compared between jobs that share a loader: %s\n"
+            "  make it inside make_loader, or say what identifies the loader: key=...",
+            "; ".join(f"{label} ({what})" for label, what in sorted(unknown.items())),
+        )
+    served = {}
+    for feed, own in options.items():
+        for name in _OF_THE_DATA:
+            value = own.get(name)
+            if value is not None and value is not False:
+                identity[feed].append(Entry(f"{name}=", repr(value), repr(value)))
+        served[feed] = lines({key: own[key] for key in own if key not in _OF_THE_DATA})
+    return Description(identity, checked_key(key), served)
+
+
+def checked_key(key: object) -> str:
+    """The text of a key, the same for equal keys; empty for none."""
+    return "" if key is None else _text(key)
+
+
+def _text(key: object) -> str:
+    if isinstance(key, tuple | list):
+        return f"[{', '.join(map(_text, key))}]"
+    if isinstance(key, dict):
+        return f"{{{', '.join(sorted(f'{_text(one)}: {_text(key[one])}' for one in key))}}}"
+    if key is None or isinstance(key, str | bytes | bool | int | float):
+        return repr(key)
+    raise FeedValueError(
+        f"key={key!r} is not a plain value\n"
+        "  give a str, a number, or a tuple or dict of those: key=(args.data, args.size)"
+    )
+
+
+def check_mismatch(mismatch: object) -> None:
+    if mismatch not in ("error", "warn"):
+        raise FeedValueError(f'mismatch={mismatch!r} is not one of "error", "warn"')
+
+
+def lines(options: dict[str, Any]) -> str:
+    """Options, a line each."""
+    return "\n".join(f"{key}={options[key]!r}" for key in sorted(options))
+
+
+def compare(
+    name: str, here: Description, running: Record, server_pid: int, mismatch: Mismatch
+) -> bool:
+    """Raise or warn if the server has other loaders; warn if they are served otherwise.
+
+    Says whether the loaders are those that were asked for. Feeds that the server has beyond those
+    are nobody's business here.
+    """
+    if not running.serves:
+        return True
+    found = _different_keys(here, running, server_pid)
+    for feed, asked in here.options.items():
+        there = running.options.get(feed, asked)
+        if there != asked:
+            _warn_of_options(feed, asked, there, server_pid)
+        which = "" if feed == name else f"{feed}: "
+        found += [f"{which}{one}" for one in _differences(feed, here, running, server_pid)]
+    if not found:
+        return True
+    message = "\n".join(
+        [
+            f'feed "{name}" (pid {server_pid}) serves another loader than the one asked for here',
+            *(f"  {one}" for one in found),
+            "  to have both: another name for one of them",
+            f"  to have this one instead: feedline stop {next(iter(here.options))}, "
+            "then start again",
+            '  to read what is served there: mismatch="warn"; if both load the same: key=...',
+        ]
+    )
+    if mismatch == "error":
+        raise FeedMismatchError(message)
+    _log.warning("%s", message)
+    return False
+
+
+def _different_keys(here: Description, running: Record, server_pid: int) -> list[str]:
+    if here.key == running.key:
+        return []
+    there = f"{running.key or 'none'} in the running feed (pid {server_pid})"
+    return [f"key: {there}, {here.key or 'none'} here"]
+
+
+def _differences(feed: str, here: Description, running: Record, server_pid: int) -> list[str]:
+    ours = here.identity[feed]
+    theirs = [Entry(*one) for one in running.identity.get(feed, [])]
+    # With a key, or where one of the two couldn't be followed, which was said there, the options
+    # that change the data are still compared.
+    if here.key or running.key or not _was_followed(ours) or not _was_followed(theirs):
+        ours, theirs = _options(ours), _options(theirs)
+    return differences(ours, theirs, server_pid)
+
+
+def _options(entries: list[Entry]) -> list[Entry]:
+    return [one for one in entries if one.label.endswith("=")]
+
+
+def _was_followed(entries: list[Entry]) -> bool:
+    return len(_options(entries)) < len(entries)
+
+
+def _warn_of_options(name: str, asked: str, there: str, server_pid: int) -> None:
+    # What both have is no news.
+    ours, theirs = asked.split("\n"), there.split("\n")
+    _log.warning(
+        'feed "%s" runs already (pid %d), started with %s\n'
+        "  what was asked for here does not count: %s\n"
+        "  it can, once that server has gone: feedline stop %s",
+        name,
+        server_pid,
+        ", ".join(one for one in theirs if one not in ours) or "less",
+        ", ".join(one for one in ours if one not in theirs) or "less",
+        name,
+    )

@@ -1,0 +1,439 @@
+"""Scripts that share a loader: many ways to change what it loads."""
+
+from __future__ import annotations
+
+# Each has two versions, told apart by what stands for $: the two values of its first line.
+OTHER = {
+    "a captured dataset": """
+        # 100 | 101
+        ds = D('/data', $)
+        make_loader = lambda: DataLoader(ds)
+    """,
+    "a literal": """
+        # 100 | 101
+        make_loader = lambda: DataLoader(D('/data', $))
+    """,
+    "a helper's source": """
+        # 1 | 2
+        def f(x):
+            return x + $
+        def g(x):
+            return f(x)
+        make_loader = lambda: DataLoader(D('/data', 3), collate_fn=g)
+    """,
+    "a global constant": """
+        # 1 | 2
+        N = $
+        def make_loader():
+            return DataLoader(D('/data', N))
+    """,
+    "a default argument": """
+        # 1 | 2
+        N = $
+        def make_loader(n=N):
+            return DataLoader(D('/data', n))
+    """,
+    "a partial's argument": """
+        # 1 | 2
+        def build(n):
+            return DataLoader(D('/data', n))
+        make_loader = functools.partial(build, n=$)
+    """,
+    "a bound method's object": """
+        # 1 | 2
+        class T:
+            def __init__(self, n):
+                self.n = n
+            def make(self):
+                return DataLoader(D('/data', self.n))
+        make_loader = T($).make
+    """,
+    "an environment variable": """
+        # 1 | 2
+        os.environ['FL_SIZE'] = '$'
+        make_loader = lambda: DataLoader(D('/d', int(os.environ['FL_SIZE'])))
+    """,
+    "an environment variable with a default": """
+        # 1 | 2
+        os.environ['FL_SIZE'] = '$'
+        class E(D):
+            def __len__(self):
+                return int(os.environ.get('FL_SIZE', 3))
+        make_loader = lambda: DataLoader(E('/d', 3))
+    """,
+    "a tensor": """
+        # 1 | 2
+        data = TensorDataset(torch.arange(10) + $)
+        make_loader = lambda: DataLoader(data)
+    """,
+    "an array": """
+        # 1 | 2
+        data = np.arange(10) * $
+        make_loader = lambda: [data]
+    """,
+    "a dtype": """
+        # 'i4' | 'f4'
+        data = np.zeros(10, $)
+        make_loader = lambda: [data]
+    """,
+    "a transform's captured value": """
+        # 1 | 2
+        def scale(k):
+            return lambda x: x * k
+        collate = scale($)
+        make_loader = lambda: DataLoader(D('/d', 3), collate_fn=collate)
+    """,
+    "a base class": """
+        # 1 | 2
+        class A(Dataset):
+            def __getitem__(self, i):
+                return i + $
+        class B(A):
+            def __len__(self):
+                return 3
+        make_loader = lambda: DataLoader(B())
+    """,
+    "a class attribute": """
+        # 1 | 2
+        class A(D):
+            extra = $
+            def __len__(self):
+                return self.size + self.extra
+        make_loader = lambda: DataLoader(A('/d', 3))
+    """,
+    "a patched method": """
+        # lambda self, i: i | lambda self, i: -i
+        class A(D):
+            pass
+        A.__getitem__ = $
+        make_loader = lambda: DataLoader(A('/d', 3))
+    """,
+    "a subset's indices": """
+        # 10 | 11
+        part = Subset(D('/d', 30), list(range($)))
+        make_loader = lambda: DataLoader(part)
+    """,
+    "a sampler's weights": """
+        # 2.0 | 3.0
+        from torch.utils.data import WeightedRandomSampler
+        sampler = WeightedRandomSampler([1.0, $], 2)
+        make_loader = lambda: DataLoader(D('/d', 2), sampler=sampler)
+    """,
+    "a path": """
+        # /a | /b
+        root = pathlib.Path('$')
+        make_loader = lambda: DataLoader(D(root, 3))
+    """,
+    "an enum": """
+        # A | B
+        class Split(enum.Enum):
+            A = 1
+            B = 2
+        split = Split.$
+        make_loader = lambda: DataLoader(D(split, 3))
+    """,
+    "a list that was filled": """
+        # /b | /c
+        roots = ['/a']
+        roots.append('$')
+        make_loader = lambda: DataLoader(D(roots, 3))
+    """,
+    "a function of a registry, by name": """
+        # a | b
+        def a():
+            return D('/a', 3)
+        def b():
+            return D('/b', 3)
+        MAKE = {'a': a, 'b': b}
+        kind = '$'
+        make_loader = lambda: DataLoader(MAKE[kind]())
+    """,
+    "a seeded generator": """
+        # 1 | 2
+        g = torch.Generator().manual_seed($)
+        make_loader = lambda: DataLoader(D('/d', 3), shuffle=True, generator=g)
+    """,
+    "a captured loader's batch size": """
+        # 2 | 3
+        inner = DataLoader(D('/d', 30), batch_size=$)
+        make_loader = lambda: inner
+    """,
+    "a property": """
+        # 1 | 2
+        class A(D):
+            @property
+            def n(self):
+                return self.size + N
+            def __len__(self):
+                return self.n
+        N = $
+        make_loader = lambda: DataLoader(A('/d', 3))
+    """,
+    "code without source": """
+        # 1 | 2
+        make_loader = eval('lambda: [np.zeros($)]')
+    """,
+    "a value that code without source reads": """
+        # 1 | 2
+        cfg = types.SimpleNamespace(n=$, lr=0)
+        make_loader = eval('lambda: [np.zeros(cfg.n)]')
+    """,
+    "a dict's missing entry": """
+        #  | 'n': 3
+        cfg = {$}
+        make_loader = lambda: DataLoader(D('/d', cfg.get('n', 3)))
+    """,
+    "an argument in a loop": """
+        # '/a' | '/a', '/b'
+        roots = [$]
+        def make_loader():
+            parts = [D(r, 3) for r in roots]
+            return DataLoader(torch.utils.data.ConcatDataset(parts))
+    """,
+    "a default of a dataclass": """
+        # 1 | 2
+        @dataclasses.dataclass
+        class A(Dataset):
+            n: int = $
+            def __len__(self):
+                return self.n
+            def __getitem__(self, i):
+                return i
+        make_loader = lambda: DataLoader(A())
+    """,
+    "a slot": """
+        # 1 | 2
+        class Z(Dataset):
+            __slots__ = ("n",)
+            def __init__(self, n):
+                self.n = n
+            def __len__(self):
+                return self.n
+            def __getitem__(self, i):
+                return i
+        z = Z($)
+        make_loader = lambda: DataLoader(z)
+    """,
+    "collate as class instance": """
+        # 1 | 2
+        class C:
+            def __init__(self, p):
+                self.p = p
+            def __call__(self, x):
+                return [self.p] * len(x)
+        c = C($)
+        make_loader = lambda: DataLoader(D("/d", 3), collate_fn=c)
+    """,
+    "collate class made inside": """
+        # 1 | 2
+        class C:
+            def __init__(self, p):
+                self.p = p
+            def __call__(self, x):
+                return [self.p] * len(x)
+        N = $
+        make_loader = lambda: DataLoader(D("/d", 3), collate_fn=C(N))
+    """,
+    "a module's weights": """
+        # 1. | 2.
+        m = torch.nn.Linear(2, 2)
+        torch.nn.init.constant_(m.weight, $)
+        torch.nn.init.constant_(m.bias, 0)
+        def f(b):
+            return m(b)
+        make_loader = lambda: DataLoader(D("/d", 3), collate_fn=f)
+    """,
+    "global mutated by function": """
+        # 1 | 2
+        CFG = {}
+        def setup():
+            CFG["n"] = $
+        setup()
+        make_loader = lambda: DataLoader(D("/d", CFG["n"]))
+    """,
+    "an environment variable in a helper": """
+        # /a | /b
+        os.environ["FL_ROOT"] = "$"
+        def root():
+            return os.getenv("FL_ROOT", "/x")
+        make_loader = lambda: DataLoader(D(root(), 3))
+    """,
+    "default dict factory": """
+        # 1 | 2
+        t = collections.defaultdict(int, {"a": $})
+        make_loader = lambda: DataLoader(D(t, 3))
+    """,
+    "ordered order": """
+        # 2,1 | 1,2
+        t = [$]
+        make_loader = lambda: DataLoader(D("/d", 3), sampler=t)
+    """,
+    "nested list of tensors": """
+        # 1 | 2
+        t = [[torch.tensor([$])]]
+        make_loader = lambda: t
+    """,
+    "batch_sampler user": """
+        # 1 | 2
+        class B:
+            def __init__(self, n):
+                self.n = n
+            def __iter__(self):
+                yield list(range(self.n))
+            def __len__(self):
+                return 1
+        b = B($)
+        make_loader = lambda: DataLoader(D("/d", 9), batch_sampler=b)
+    """,
+    "a generator expression": """
+        # 1 | 2
+        n = $
+        make_loader = lambda: [x for x in (np.zeros(3) for _ in range(n))]
+    """,
+    "lambda default": """
+        # 1 | 2
+        n = $
+        make_loader = lambda n=n: DataLoader(D("/d", n))
+    """,
+    "closure counter": """
+        # 1 | 2
+        def outer(n):
+            def mid():
+                def inner():
+                    return D("/d", n)
+                return inner
+            return lambda: DataLoader(mid()())
+        make_loader = outer($)
+    """,
+    "decorator argument": """
+        # 1 | 2
+        def repeat(k):
+            def deco(f):
+                def w(*a):
+                    return [f(*a) for _ in range(k)]
+                return w
+            return deco
+        N = $
+        @repeat(N)
+        def one():
+            return np.zeros(3)
+        make_loader = lambda: one()
+    """,
+    "singledispatch": """
+        # 1 | 2
+        @functools.singledispatch
+        def load(x):
+            return x
+        @load.register
+        def _(x: int):
+            return x + $
+        make_loader = lambda: [load(3)]
+    """,
+    "static method": """
+        # 1 | 2
+        class A:
+            @staticmethod
+            def f(x):
+                return x + $
+        make_loader = lambda: DataLoader(D("/d", 3), collate_fn=A.f)
+    """,
+    "a registry of classes": """
+        # 1 | 2
+        REG = []
+        class A:
+            def __init_subclass__(cls):
+                REG.append(cls)
+        class B(A):
+            def get(self):
+                return D("/d", $)
+        make_loader = lambda: DataLoader(REG[0]().get())
+    """,
+    "map with a lambda": """
+        # 1 | 2
+        n = $
+        make_loader = lambda: list(map(lambda i: np.zeros(i + n), range(3)))
+    """,
+    "string format": """
+        # /a | /b
+        root = "$"
+        make_loader = lambda: DataLoader(D(f"{root}/train", 3))
+    """,
+    "a seeded NumPy generator": """
+        # 1 | 2
+        rng = np.random.default_rng($)
+        make_loader = lambda: [rng.permutation(9)]
+    """,
+    "a long list": """
+        # 1 | 2
+        t = list(range(5000)) + [$]
+        make_loader = lambda: DataLoader(D("/d", 3), sampler=t)
+    """,
+    "dict subclass Counter": """
+        # aab | abb
+        c = collections.Counter("$")
+        make_loader = lambda: DataLoader(D(c, 3))
+    """,
+    "a subclass of a library's dataset": """
+        # 1 | 2
+        k = $
+        class V(Subset):
+            def __getitem__(self, i):
+                return super().__getitem__(i) + k
+            def __getitems__(self, ii):
+                return [self[i] for i in ii]
+        v = V(D("/d", 9), [1, 2])
+        make_loader = lambda: DataLoader(v)
+    """,
+    "a seeded split": """
+        # 1 | 2
+        s = $
+        make_loader = lambda: DataLoader(
+            torch.utils.data.random_split(
+                D("/d", 9), [4, 5], generator=torch.Generator().manual_seed(s)
+            )[0]
+        )
+    """,
+    "worker_init_fn": """
+        # 1 | 2
+        b = $
+        def w(i):
+            np.random.seed(b + i)
+        make_loader = lambda: DataLoader(D("/d", 9), worker_init_fn=w)
+    """,
+    "method monkeypatched on instance": """
+        # 1 | 2
+        d = D("/d", 3)
+        d.extra = $
+        D.__getitem__ = lambda self, i: i + self.extra
+        make_loader = lambda: DataLoader(d)
+    """,
+    "super chain field": """
+        # 1 | 2
+        class P(Dataset):
+            def __init__(self, n):
+                self.n = n
+            def __len__(self):
+                return self.n
+        class Q(P):
+            def __init__(self, n):
+                super().__init__(n * 2)
+            def __getitem__(self, i):
+                return i
+        N = $
+        make_loader = lambda: DataLoader(Q(N))
+    """,
+    "a function by its name": """
+        # zeros | ones
+        kind = "$"
+        make_loader = lambda: [getattr(np, kind)(3)]
+    """,
+    "a function chosen outside": """
+        # a | b
+        def a():
+            return D("/a", 1)
+        def b():
+            return D("/b", 1)
+        make = $
+        make_loader = lambda: DataLoader(make())
+    """,
+}
