@@ -307,13 +307,15 @@ impl Log {
         }
         let near = self.wanted_of(self.ring(), need, need_bytes);
         let far = self.wanted_of(self.whole(), need, need_bytes);
-        // Nobody is further ahead than this one, and the log is no further ahead of it than the window.
+        // Nobody reads further ahead than this one, and the log is no further ahead of it than the window. So a consumer that
+        // is alone in the history doesn't use that up. If another waits for its epoch, the log goes on for that one's sake.
         let fastest = self.cursors.values().filter_map(|cursor| cursor.released).max();
+        let anybody_waits = self.cursors.values().any(|cursor| cursor.released.is_none());
         let wanted_of = |cursor: &Cursor| match self.policy.lag {
-            Lag::Block if cursor.is_behind => far,
+            Lag::Block if cursor.is_behind && (anybody_waits || cursor.released != fastest) => far,
             Lag::Block => near,
-            Lag::History if cursor.released == fastest => near,
-            Lag::History => far,
+            Lag::History if anybody_waits || cursor.released != fastest => far,
+            Lag::History => near,
             Lag::Skip if cursor.released == fastest => near,
             Lag::Skip => 0,
         };

@@ -191,6 +191,29 @@ fn a_late_joiner_reads_from_the_history_and_holds_up_nobody() {
 }
 
 #[test]
+fn one_that_reads_the_history_alone_does_not_use_it_up() {
+    for lag in [Lag::Block, Lag::History] {
+        let mut log = log(lag, 10, 50);
+        log.join(1, Entry::EpochStart).unwrap();
+        for released in [10, 20, 30, 40] {
+            fill(&mut log);
+            log.advance(1, 0, released);
+        }
+        assert_eq!(fill(&mut log), 50);
+        log.join(2, Entry::EpochStart).unwrap();
+        log.leave(1);
+        for released in 0..=40 {
+            log.advance(2, 0, released);
+            assert_eq!(fill(&mut log), 50, "nobody needs more yet, at {released}");
+        }
+        log.join(3, Entry::At { epoch: 0, index: 0 }).expect("all of it is still there");
+        log.leave(2);
+        log.join(4, Entry::At { epoch: 1, index: 0 }).unwrap();
+        assert_eq!(fill(&mut log), 60, "as far as the capacity allows, for one that waits for the next epoch");
+    }
+}
+
+#[test]
 fn with_history_the_slowest_may_be_the_whole_capacity_behind() {
     let mut log = log(Lag::History, 10, 50);
     log.join(1, Entry::EpochStart).unwrap();
