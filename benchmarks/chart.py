@@ -178,12 +178,12 @@ def _in_words(groups: list[Group]) -> str:
 
 
 def caption_of(document: dict[str, Any]) -> str:
-    """Where and when; a quick run says that it was one."""
+    """Where, when, and by which command."""
     machine, quick = document["machine"], document["settings"]["quick"]
     return (
         f"{machine['cpus']} CPUs ({machine['cpu']}), Linux {machine['kernel'].split('-')[0]}, "
         f"torch {machine['torch']}, {document['date'][:10]}, "
-        f"medians of one {'quick ' * quick}run of make bench"
+        f"medians of one run of: make bench{' ARGS=--quick' * quick}"
     )
 
 

@@ -55,10 +55,12 @@ def test_a_server_and_its_jobs(tmp_path: Path) -> None:
     serve = ["serve", "data.py:make_loader", "--name", "images", "--arg", "size=4000"]
     server = subprocess.Popen([*FEEDLINE, *serve], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     try:
-        output = run([sys.executable, str(train)], tmp_path)
-        assert output.splitlines() == [
-            f"epoch {epoch}: 4000 samples in 42 batches" for epoch in (0, 1)
-        ]
+        epochs = [f"epoch {epoch}: 4000 samples in 42 batches" for epoch in (0, 1)]
+        assert run([sys.executable, str(train)], tmp_path).splitlines() == epochs
+        together = [*FEEDLINE, "run", "-n", "2", "--", sys.executable, str(train)]
+        output = run(together, tmp_path).splitlines()
+        for job in (0, 1):
+            assert [line[4:] for line in output if line.startswith(f"[{job}] ")] == epochs
     finally:
         server.send_signal(signal.SIGINT)
         _, talk = server.communicate(timeout=60)
