@@ -78,11 +78,11 @@ bench: setup ## Feedline beside its peers; a table here, a JSON file under bench
 	@$(PY) -m benchmarks $(ARGS)
 
 chaos: setup ## a random schedule of faults: SECS=600 SEED=... POLICY=block|history|skip|replay|restart
-	@$(in_scratch) PYTHONPATH=tests $(PY) -m chaos --secs $(or $(SECS),60) \
+	@$(in_scratch) PYTHONPATH=$(CURDIR)/tests $(PY) -m chaos --secs $(or $(SECS),60) \
 		$(if $(SEED),--seed $(SEED)) $(if $(POLICY),--policy $(POLICY)) $(if $(CONSUMERS),--consumers $(CONSUMERS))
 
 race: setup ## share() called by JOBS (50) processes at once, ROUNDS (10) times, some killed; SEED=...
-	@$(in_scratch) PYTHONPATH=tests $(PY) -m chaos.race --rounds $(or $(ROUNDS),10) --jobs $(or $(JOBS),50) \
+	@$(in_scratch) PYTHONPATH=$(CURDIR)/tests $(PY) -m chaos.race --rounds $(or $(ROUNDS),10) --jobs $(or $(JOBS),50) \
 		$(if $(SEED),--seed $(SEED))
 
 clean: ## remove everything that make has made, .venv included

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from example_runs import Run, end, start_example
-from processes import (
+from support.example_runs import Run, end, start_example
+from support.processes import (
+    TESTS,
     Child,
     children_of_this_process,
     eventually,
@@ -30,11 +31,15 @@ Start = Callable[..., Child]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Undo what a shell or nohup does to a job: its children would ignore what tests send."""
+    """Give the processes that tests start signals and a path on which they find the tests."""
+    # A shell or nohup has a job ignore signals, and its children would ignore what tests send.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         # This process goes on ignoring it; programs that it starts do not.
         signal.signal(signal.SIGHUP, lambda *_: None)
+    # What tests start finds `support` and the tests' own functions, wherever it runs.
+    paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

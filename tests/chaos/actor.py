@@ -24,8 +24,8 @@ import numpy as np
 
 import feedline
 from chaos.judge import Judge, Policy, Wrong
-from child import hear, say
-from reading import is_exact, keys_of
+from support.child import hear, say
+from support.reading import is_exact, keys_of
 
 Kept = deque[tuple[Any, Any, Any]]
 """A batch, and what was in it."""

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import roles
 from chaos import actor
 from chaos.judge import Policy
-from processes import Child, Report, eventually, processes_with, shared_memory_files
+from support import roles
+from support.processes import Child, Report, eventually, processes_with, shared_memory_files
 
 # The last of its batches of ten is smaller.
 SAMPLES = 605

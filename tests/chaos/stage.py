@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import feedline
-import roles
 from chaos import actor
 from chaos.judge import Policy
 from chaos.points import RING, SAMPLES
 from conftest import Start
-from loaders import Numbered
-from processes import PATIENCE_SECS, Child, Report, eventually, is_stopped
-from reading import expected, read
+from support import roles
+from support.loaders import Numbered
+from support.processes import PATIENCE_SECS, Child, Report, eventually, is_stopped
+from support.reading import expected, read
 
 LONGEST_STALL_SECS = 60.0
 BEATS = ("reading", "beat", "manner")

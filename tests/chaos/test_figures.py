@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-import roles
 from chaos import actor
 from chaos.conftest import Note
 from chaos.points import SAMPLES
 from chaos.stage import Stage, await_report, serve_again
 from conftest import Start
-from processes import Child, eventually
+from support import roles
+from support.processes import Child, eventually
 
 pytestmark = pytest.mark.alone
 

@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 
 import feedline
-import roles
 from chaos.conftest import Note
 from chaos.stage import serve_again
-from child import hear, say
 from conftest import Start
-from processes import eventually, is_stopped
-from reading import read
+from support import roles
+from support.child import hear, say
+from support.processes import eventually, is_stopped
+from support.reading import read
 
 BROKEN_AT = 1000
 SIZES = (1, 7, 64, 10)

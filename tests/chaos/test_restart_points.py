@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import feedline
-import roles
 from chaos import actor
 from chaos.conftest import Note
 from chaos.points import RING, SAMPLES, SERVER
 from chaos.stage import await_death, await_report, longest_pause, read_on
 from conftest import Start
-from reading import read
+from support import roles
+from support.reading import read
 
 BATCHES = SAMPLES // 10
 POINTS = {

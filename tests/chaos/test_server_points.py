@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import feedline
-import roles
 from chaos import actor
 from chaos.conftest import Note
 from chaos.points import RING, SAMPLES, SERVER
 from chaos.stage import await_death, await_report, await_stop, read_on, serve_again
 from conftest import Start
-from processes import Child
+from support import roles
+from support.processes import Child
 
 # The promise is one second; a busy machine gets another.
 LOST_WITHIN_SECS = 2.0

@@ -10,10 +10,10 @@ from typing import Any
 
 import feedline
 from chaos.stage import await_stop
-from child import say
 from conftest import Start
-from loaders import Numbered
-from reading import read
+from support.child import say
+from support.loaders import Numbered
+from support.reading import read
 
 SAMPLES, GATE = 600, 200
 

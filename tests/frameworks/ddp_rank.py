@@ -17,8 +17,8 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import feedline
-from child import say
-from loaders import EPOCH, content
+from support.child import say
+from support.loaders import EPOCH, content
 
 BATCH = 16
 
