@@ -80,6 +80,9 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             eventually(lambda: not _processes_left(path, children_before))
         left = _processes_left(path, children_before)
     files = {file.name: _text(file) for file in path.iterdir()} if path.exists() else {}
+    # Others on this machine may have files there for a moment.
+    with contextlib.suppress(AssertionError):
+        eventually(lambda: shared_memory_files() <= shared_before)
     shared = sorted(shared_memory_files() - shared_before)
     for pid in left:
         with contextlib.suppress(ProcessLookupError):

@@ -17,13 +17,10 @@ from conftest import Start
 from support import loaders, roles
 from support.child import say
 from support.loaders import Numbered
-from support.processes import eventually, joined
+from support.processes import all_wait_for, eventually, joined
 from support.reading import read
 
-pytestmark = pytest.mark.alone
-
-# "At once", with room for a busy machine: else it would be an hour.
-AT_ONCE_SECS = 5.0
+# That Ctrl-C is answered at once needs no clock: else a child would wait for an hour.
 
 
 def wait_in_next(name: str) -> None:
@@ -65,11 +62,11 @@ def test_ctrl_c_while_waiting_for_data(start: Start) -> None:
         slow = feedline.attach("train", batch_size=10)
         iterator = iter(slow)
         first = next(iterator)
-        child = start(wait_for_the_slow_one, name="train")
-        child.expect("waiting")
-        at = child.signal(signal.SIGINT)
-        report = child.expect_error(KeyboardInterrupt)
-        assert report["at"] - at < AT_ONCE_SECS
+        child = start(read_on, name="train")
+        # The ring is empty for it, because another consumer stands still.
+        eventually(lambda: all_wait_for(os.getpid(), server.stats()))
+        child.signal(signal.SIGINT)
+        child.expect_error(KeyboardInterrupt)
         assert child.exit_code() == 1
         assert child.stderr == ""
         # Nobody else notices.
@@ -79,20 +76,9 @@ def test_ctrl_c_while_waiting_for_data(start: Start) -> None:
         slow.close()
 
 
-def wait_for_the_slow_one(name: str) -> None:
-    """Read until the ring is empty, because another consumer stands still."""
-    feed = feedline.attach(name, batch_size=10)
-    threading.Thread(target=_say_when_stuck, args=(feed,), daemon=True).start()
-    for _ in feed:
+def read_on(name: str) -> None:
+    for _ in feedline.attach(name, batch_size=10):
         pass
-
-
-def _say_when_stuck(feed: feedline.Feed) -> None:
-    seen = -1
-    while (now := feed.stats()["batches"]) != seen or now == 0:
-        seen = now
-        time.sleep(0.2)
-    say("waiting")
 
 
 def test_ctrl_c_while_the_loader_is_stuck(start: Start) -> None:
@@ -100,8 +86,8 @@ def test_ctrl_c_while_the_loader_is_stuck(start: Start) -> None:
     server.expect("ready")
     child = start(wait_in_next, name="train")
     child.expect("waiting")
-    at = child.signal(signal.SIGINT)
-    assert child.expect_error(KeyboardInterrupt)["at"] - at < AT_ONCE_SECS
+    child.signal(signal.SIGINT)
+    child.expect_error(KeyboardInterrupt)
     assert child.exit_code() == 1
     assert child.stderr == ""
 
@@ -134,8 +120,8 @@ def test_ctrl_c_goes_before_the_loss_of_a_server_that_heard_it_too(start: Start)
 def test_ctrl_c_while_waiting_for_a_feed(start: Start) -> None:
     child = start(wait_in_attach, name="nowhere")
     child.expect("waiting")
-    at = child.signal(signal.SIGINT)
-    assert child.expect_error(KeyboardInterrupt)["at"] - at < AT_ONCE_SECS
+    child.signal(signal.SIGINT)
+    child.expect_error(KeyboardInterrupt)
     assert child.exit_code() == 1
     assert child.stderr == ""
 
@@ -147,9 +133,8 @@ def test_ctrl_c_in_serve(start: Start, folder: Path, loader: str, args: list[Any
     """With the ring full and nobody there, and with a loader that sits in Python code."""
     child = start(wait_in_serve, name="train", loader=loader, args=args)
     child.expect("waiting")
-    at = child.signal(signal.SIGINT)
+    child.signal(signal.SIGINT)
     code = child.exit_code()
-    assert time.monotonic() - at < AT_ONCE_SECS
     # Either serve() returns, or the interrupt comes out of it; nothing else does.
     if code != 0:
         child.expect_error(KeyboardInterrupt)
@@ -160,8 +145,8 @@ def test_ctrl_c_in_serve(start: Start, folder: Path, loader: str, args: list[Any
 def test_ctrl_c_in_wait(start: Start, folder: Path) -> None:
     child = start(wait_in_wait, name="train")
     child.expect("waiting")
-    at = child.signal(signal.SIGINT)
-    assert child.expect_error(KeyboardInterrupt)["at"] - at < AT_ONCE_SECS
+    child.signal(signal.SIGINT)
+    child.expect_error(KeyboardInterrupt)
     assert child.exit_code() == 1
     assert child.stderr == ""
     assert not list(folder.iterdir())
@@ -191,7 +176,7 @@ def end_with_everything_alive(name: str) -> None:
 
 
 def _sleep_on(batch: object) -> None:
-    time.sleep(3600)
+    threading.Event().wait()
     del batch
 
 
@@ -218,7 +203,7 @@ def release_on_other_threads(name: str) -> None:
 
 
 def _release_late(box: list[object], number: int) -> None:
-    time.sleep(number % 4 * 0.005)
+    time.sleep(number % 4 * 0.005)  # pause: threads end in another order
     box.clear()
 
 

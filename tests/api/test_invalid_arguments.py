@@ -58,9 +58,9 @@ BAD_NAMES = ["a/b", "../up", "", ".", "..", "n" * 300, "a\0b", "new\nline", "/"]
 
 @pytest.mark.parametrize("name", BAD_NAMES, ids=[repr(name)[:12] for name in BAD_NAMES])
 def test_a_name_that_cannot_be_one(name: str, folder: Path) -> None:
-    begun = time.monotonic()
+    # Said at once, and not after an hour: no use in waiting for such a feed.
     calls: list[Callable[[], object]] = [
-        lambda: feedline.attach(name, timeout_secs=10),
+        lambda: feedline.attach(name, timeout_secs=3600),
         lambda: feedline.Server(Numbered(10, 5), name),
         lambda: feedline.serve(Numbered(10, 5), name, epochs=1),
     ]
@@ -71,8 +71,6 @@ def test_a_name_that_cannot_be_one(name: str, folder: Path) -> None:
             refused(error, 300)
         if "/" in name:
             refused(error, "/")
-    # Said at once: no use in waiting for such a feed.
-    assert time.monotonic() - begun < 5
     assert not list(folder.iterdir())
 
 

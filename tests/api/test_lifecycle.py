@@ -11,7 +11,7 @@ import pytest
 
 import feedline
 from support.loaders import Numbered
-from support.processes import eventually, joined
+from support.processes import PATIENCE_SECS, eventually, joined
 from support.reading import expected, keys_of, read
 
 
@@ -136,7 +136,7 @@ def test_closing_from_another_thread_ends_the_wait_for_data() -> None:
             eventually(lambda: feed.stats()["batches"] > 0 or reading.done())
             feed.close()
             with pytest.raises(feedline.FeedlineError, match="closed"):
-                reading.result(timeout=5)
+                reading.result(timeout=PATIENCE_SECS)
         assert keys_of(first) + read(standing).keys == list(range(1000))
         slow.close()
 

@@ -174,6 +174,6 @@ def test_what_the_schema_lacks_is_refused_with_the_fields_name(leaf: Any, kind: 
     server.start()
     with pytest.raises(feedline.SchemaError, match=kind) as error:
         # Were it accepted, the server would wait for a reader.
-        server.wait(timeout_secs=10)
+        server.wait(timeout_secs=60)
     assert "extra" in str(error.value)
     server.stop()

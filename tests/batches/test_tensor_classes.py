@@ -188,7 +188,7 @@ def test_what_would_lose_something_is_refused(make: Any, why: str) -> None:
     server.start()
     with pytest.raises(feedline.SchemaError) as error:
         # Were it accepted, the server would wait for a reader.
-        server.wait(timeout_secs=10)
+        server.wait(timeout_secs=60)
     for part in ['batch["extra"]', why, "allow_pickle=True"]:
         assert part in str(error.value)
     server.stop()

@@ -225,7 +225,7 @@ class Actor:
         while True:
             self.away |= self._is_late()
             self.ticked = time.monotonic()
-            time.sleep(0.02)
+            time.sleep(0.02)  # pause: ticks
 
     @property
     def _patience(self) -> float:
@@ -250,7 +250,7 @@ class Actor:
                 _look_again(kept[0])
             kept.append(entry)
         if manner.slow_secs:
-            time.sleep(manner.slow_secs)
+            time.sleep(manner.slow_secs)  # pause: slow on purpose
         _look_again(entry)
 
 

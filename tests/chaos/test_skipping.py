@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -52,7 +51,7 @@ def test_overtaken_while_it_waits(start: Start) -> None:
         loader.gate.set()
         assert reading.result().exact
         read(iter(fast), limit=30)
-        slow.signal(signal.SIGCONT)
+        slow.resume()
         report = slow.expect("read")
         assert report["exact"]
         assert report["keys"] == sorted(set(report["keys"]))

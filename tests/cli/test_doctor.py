@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -208,9 +207,9 @@ def test_a_feed_that_does_not_answer_and_one_that_was_killed(
     for server in (silent, killed):
         server.expect("ready")
     killed.kill()
-    silent.signal(signal.SIGSTOP)
+    silent.stop()
     done = run("--json")
-    silent.signal(signal.SIGCONT)
+    silent.resume()
     found = checks(done)
     assert done.returncode == 0, done.stdout
     assert found["feed"]["level"] == "note"

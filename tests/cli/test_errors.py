@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import sys
 from pathlib import Path
@@ -202,11 +201,11 @@ def test_the_nearest_name_is_offered(start: Start, project: Path) -> None:
 def test_a_server_that_is_silent(start: Start, project: Path) -> None:
     server = start(roles.serve, loader="support.served:numbered")
     server.expect("ready")
-    server.signal(signal.SIGSTOP)
+    server.stop()
     try:
         check("stop-silent", ["stop", "train", "--timeout-secs", "0.3"], project, door=binary())
     finally:
-        server.signal(signal.SIGCONT)
+        server.resume()
 
 
 def test_a_name_that_is_taken(start: Start, project: Path) -> None:

@@ -53,7 +53,7 @@ def test_completions_are_scripts(shell: str) -> None:
     for command in COMMANDS:
         assert command in script
     if shutil.which(shell):
-        checked = subprocess.run([shell, "-n"], input=script, text=True, timeout=30, check=False)
+        checked = subprocess.run([shell, "-n"], input=script, text=True, timeout=60, check=False)
         assert checked.returncode == 0
 
 
@@ -76,7 +76,7 @@ def test_a_reader_that_has_enough(start: Start) -> None:
             capture_output=True,
             text=True,
             env=environment(),
-            timeout=30,
+            timeout=60,
             check=False,
         )
         assert (result.stdout, result.stderr) == ("[", "")
@@ -85,7 +85,7 @@ def test_a_reader_that_has_enough(start: Start) -> None:
 
 def test_a_stream_that_is_closed() -> None:
     command = " ".join([*binary(), "ls", "--json", ">&-"])
-    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30)
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert "panicked" not in result.stderr
 
 
@@ -110,7 +110,7 @@ def test_colours_are_for_terminals(env: dict[str, str], is_coloured: bool) -> No
             stdin=subprocess.DEVNULL,
             stderr=theirs,
             env=environment(TERM="xterm", **env),
-            timeout=30,
+            timeout=60,
             check=False,
         )
         os.close(theirs)

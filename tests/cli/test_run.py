@@ -63,7 +63,7 @@ def test_the_name_is_there_for_all() -> None:
 def test_bytes_that_are_no_text_pass() -> None:
     script = r"printf 'a\377b\n'; printf '\r1 %%\r2 %%\r3 %%\n'; printf 'no end'"
     command = [*binary(), *jobs(1, script)]
-    result = subprocess.run(command, capture_output=True, check=True, timeout=30)
+    result = subprocess.run(command, capture_output=True, check=True, timeout=60)
     assert result.stdout == b"[0] a\xffb\n[0] 1 %\n[0] 3 %\n[0] no end\n"
 
 

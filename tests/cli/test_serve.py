@@ -187,8 +187,7 @@ def test_a_second_interrupt_kills_at_once(begin: Begin) -> None:
     serving.until("hanging")
     serving.signal(signal.SIGINT)
     serving.until("interrupted")
-    # Two presses of a key are further apart than two reports of one press.
-    time.sleep(0.3)
+    time.sleep(0.3)  # pause: presses of a key are further apart than two reports of one press
     serving.signal(signal.SIGINT)
     assert serving.exit_code() == 130
     assert "asked for twice: killed" in serving.said
@@ -225,7 +224,7 @@ def test_a_second_one_kills_while_the_loader_is_made(begin: Begin, tmp_path: Pat
     serving.until("making")
     serving.signal(signal.SIGINT)
     serving.until("again")
-    time.sleep(0.3)
+    time.sleep(0.3)  # pause: as above
     serving.signal(signal.SIGINT)
     assert serving.exit_code() == 130
 

@@ -17,7 +17,7 @@ def check(site: Path, link: str) -> tuple[int, str]:
     (site / "other page.html").write_text('<h2 id="there">There</h2>')
     (site / "index.html").write_text(f'<p id="here"><a href="{link}">a link</a></p>')
     checker = [sys.executable, str(CHECKER), str(site)]
-    done = subprocess.run(checker, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(checker, capture_output=True, text=True, timeout=60)
     return done.returncode, done.stderr
 
 

@@ -70,7 +70,7 @@ def test_a_server_and_its_jobs(tmp_path: Path) -> None:
             assert [line[4:] for line in lines] == shapes(2000, 96)
     finally:
         server.send_signal(signal.SIGINT)
-        server.communicate(timeout=30)
+        server.communicate(timeout=60)
     assert server.returncode == 130
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import feedline
 from support.loaders import Numbered
-from support.processes import eventually
+from support.processes import PATIENCE_SECS, allow_to_go_wrong, eventually
 from support.reading import expected, read
 
 
@@ -59,13 +59,13 @@ def test_a_loader_that_fails_before_its_first_epoch() -> None:
     server = feedline.Server(loader, "train")
     server.start()
     with ThreadPoolExecutor(1) as pool:
-        attaching = pool.submit(feedline.attach, "train", timeout_secs=10)
+        attaching = pool.submit(feedline.attach, "train", timeout_secs=60)
         eventually(lambda: bool(server.stats()["consumers"]))
         loader.gate.set()
         with pytest.raises(feedline.FeedlineError, match="the cluster is gone"):
-            attaching.result(timeout=20)
+            attaching.result(timeout=PATIENCE_SECS)
     with pytest.raises((RuntimeError, feedline.FeedlineError), match="the cluster is gone"):
-        server.wait(20)
+        server.wait(60)
     assert server.stats()["state"] in ("failed", "stopped")
     server.stop()
     with (
@@ -119,9 +119,8 @@ def test_an_iterator_of_its_own_is_one_epoch(attach_late: bool) -> None:
     with feedline.Server(loader, "train") as server:
         if attach_late:
             eventually(loader.ran_out.is_set)
-            # A chance to be wrong, not a pause to be right.
-            threading.Event().wait(0.3)
-        feed = feedline.attach("train", batch_size=10, timeout_secs=5)
+            allow_to_go_wrong(0.3)
+        feed = feedline.attach("train", batch_size=10, timeout_secs=60)
         iterator = iter(feed)
         first = next(iterator)
         loader.gate.set()
@@ -132,7 +131,7 @@ def test_an_iterator_of_its_own_is_one_epoch(attach_late: bool) -> None:
         if not isinstance(error.value, feedline.FeedEndedError):
             assert "once" in str(error.value)
             with pytest.raises(feedline.FeedlineError, match="once"):
-                server.wait(20)
+                server.wait(60)
 
 
 def test_an_iterator_that_rewinds_has_many_epochs() -> None:

@@ -213,10 +213,10 @@ def test_two_feeds_on_a_phone_in_the_dark(look: Look, start: Start) -> None:
     expect(phone.get_by_role("table").first).to_be_visible()
 
     # A server that is stopped is shown as silent, and the other one as ever.
-    servers[0].signal(signal.SIGSTOP)
+    servers[0].stop()
     expect(card(page, "images")).to_have_attribute("data-phase", "silent")
     expect(card(page, "words")).to_have_attribute("data-phase", "live")
-    servers[0].signal(signal.SIGCONT)
+    servers[0].resume()
     expect(card(page, "images")).to_have_attribute("data-phase", "live")
     expect(happened(card(page, "images"), "answers").first).to_be_visible()
 

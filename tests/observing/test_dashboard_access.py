@@ -33,7 +33,7 @@ def dashboard() -> Iterator[Open]:
 def refused(*args: str) -> str:
     """Run a dashboard that must fail: what it says."""
     command = [sys.executable, "-m", "feedline", "dashboard", *args]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     return done.stderr
 

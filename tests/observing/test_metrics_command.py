@@ -79,9 +79,9 @@ def test_no_feeds(folder: Path) -> None:
 def test_a_feed_that_does_not_answer_is_not_up(start: Start) -> None:
     server = start(roles.serve, loader="Endless", loader_args=[10])
     server.expect("ready")
-    server.signal(signal.SIGSTOP)
+    server.stop()
     done = once()
-    server.signal(signal.SIGCONT)
+    server.resume()
     assert done.returncode == 0
     assert list(numbers(done.stdout)) == ["feedline_up"]
     assert up(done.stdout) == {"train": 0}

@@ -21,7 +21,7 @@ from feedline._core import cli
 from support import roles
 from support.child import hear, say
 from support.loaders import Numbered
-from support.processes import Child, eventually, is_stopped
+from support.processes import Child, eventually
 from support.users import become, needs_root, open_up
 
 Report = dict[str, Any]
@@ -37,7 +37,7 @@ class Slow(Numbered):
 
     def __iter__(self) -> Any:
         for batch in super().__iter__():
-            time.sleep(self.secs)
+            time.sleep(self.secs)  # pause: slow on purpose
             yield batch
 
 
@@ -155,8 +155,7 @@ def test_stop_ends_a_feed_and_names_who_did(start: Start) -> None:
 
 def test_a_stopped_server_with_a_full_queue_is_there(start: Start, folder: Path) -> None:
     server = serving(start)
-    server.signal(signal.SIGSTOP)
-    eventually(lambda: is_stopped(server.pid))
+    server.stop()
     waiting: list[socket.socket] = []
     with contextlib.suppress(BlockingIOError):
         while True:
@@ -165,7 +164,7 @@ def test_a_stopped_server_with_a_full_queue_is_there(start: Start, folder: Path)
             waiting[-1].connect(str(folder / "train.sock"))
     command = [sys.executable, "-m", "feedline", "stop", "train"]
     stop = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
-    server.signal(signal.SIGCONT)
+    server.resume()
     for one in waiting:
         one.close()
     assert stop.returncode == 1

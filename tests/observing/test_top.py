@@ -24,7 +24,7 @@ from support import roles
 from support.child import hear, say
 from support.feed_status import FEEDLINE, feedline_run, top
 from support.loaders import Numbered
-from support.processes import PATIENCE_SECS, Child, eventually
+from support.processes import PATIENCE_SECS, Child, eventually, stop
 
 LANGUAGE = re.compile(r"\x1b\[([0-9;?]*)([a-zA-Z])|(.)", re.DOTALL)
 ALTERNATE, RESTORED = b"\x1b[?1049h", b"\x1b[?1049l"
@@ -239,12 +239,12 @@ def test_one_look_is_long_enough_for_a_verdict(start: Start) -> None:
 def test_a_silent_server_is_shown(start: Start) -> None:
     silent = served(start, name="silent")
     with feedline.Server(Numbered(100, 10), "train", samples=100):
-        silent.signal(signal.SIGSTOP)
+        silent.stop()
         try:
             done = feedline_run("top", "--json", "--interval-secs", "0.1")
             text = feedline_run("top", "--once", "--interval-secs", "0.1").stdout
         finally:
-            silent.signal(signal.SIGCONT)
+            silent.resume()
         views = {view["name"]: view for view in json.loads(done.stdout)}
         assert views["silent"]["state"] == "silent"
         assert views["silent"]["pid"] == silent.pid
@@ -263,9 +263,9 @@ def test_it_is_live_until_q(start: Start, screens: list[Screen]) -> None:
     screen.wait_for("train")
     screen.wait_for(str(reader.pid))
     screen.wait_for("trainers are the bottleneck")
-    server.signal(signal.SIGSTOP)
+    server.stop()
     screen.wait_for(f"train  silent  pid {server.pid}")
-    server.signal(signal.SIGCONT)
+    server.resume()
     screen.wait_for("train  running")
     screen.press("q")
     assert screen.end() == 0
@@ -330,7 +330,7 @@ def test_it_ends_with_its_terminal(screens: list[Screen], is_told: bool, is_stop
     screen.wait_for("q quits")
     if is_stopped:
         # Wherever it is: it sees both at once.
-        os.kill(screen.process.pid, signal.SIGSTOP)
+        stop(screen.process.pid)
     if is_told:
         os.kill(screen.process.pid, signal.SIGHUP)
     os.close(screen.slave)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +41,7 @@ class Paced:
         batch = np.zeros((8, 64), np.uint8)
         yield from itertools.repeat(batch, self.ready)
         while True:
-            time.sleep(self.secs)
+            time.sleep(self.secs)  # pause: slow on purpose
             yield batch
 
 
@@ -85,7 +84,7 @@ def train(name: str = "train", secs: float = 0.0, ask_first: bool = False, **opt
     if ask_first:
         hear()
     for _ in batches:
-        time.sleep(secs)
+        time.sleep(secs)  # pause: a training step
 
 
 def serve(start: Start, loader: str, *args: Any, **options: Any) -> Any:
@@ -140,11 +139,11 @@ def test_a_slow_consumer_is_named(start: Start) -> None:
     assert view["verdict"]["pid"] == slow.pid
     lags = {consumer["pid"]: consumer["lag_samples"] for consumer in view["consumers"]}
     assert lags[slow.pid] > lags[fast.pid]
-    slow.signal(signal.SIGSTOP)
+    slow.stop()
     try:
         judged("train", "held-back", f"kill -CONT {slow.pid}", "stopped (state T)")
     finally:
-        slow.signal(signal.SIGCONT)
+        slow.resume()
 
 
 def test_a_full_history_is_named(start: Start) -> None:
@@ -225,11 +224,11 @@ def test_one_that_is_stopped_is_named_and_not_blamed(start: Start) -> None:
     stopped, slow = (start(train, secs=0.1, batch_size=8) for _ in range(2))
     for child in (stopped, slow):
         child.expect("training")
-    stopped.signal(signal.SIGSTOP)
+    stopped.stop()
     try:
         judged("train", "trainers-bound", f"; pid {stopped.pid} is stopped (state T): kill -CONT")
     finally:
-        stopped.signal(signal.SIGCONT)
+        stopped.resume()
 
 
 def test_what_keeps_up_is_balanced(start: Start) -> None:

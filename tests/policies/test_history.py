@@ -16,7 +16,7 @@ import feedline
 from conftest import Start
 from support.child import hear, say
 from support.loaders import EPOCH, Numbered, Sized, torch_loader
-from support.processes import eventually, joined
+from support.processes import allow_to_go_wrong, eventually, joined
 from support.reading import expected, read
 
 SAMPLES = 3000
@@ -189,8 +189,7 @@ def test_the_fast_one_waits_when_the_limit_is_reached(
         reading = pool.submit(read, fast)
         first.result()
         eventually(lambda: server.stats()["samples"] >= reaches)
-        # A chance to be wrong, not a pause to be right.
-        time.sleep(0.3)
+        allow_to_go_wrong(0.3)
         assert server.stats()["samples"] <= reaches + 110
         assert read(slow_reading).keys == list(range(30, SAMPLES))
         assert reading.result() == expected(0, SAMPLES, 30)
@@ -205,7 +204,7 @@ def test_the_laggard_is_named(caplog: pytest.LogCaptureFixture) -> None:
     ):
         reading = pool.submit(read, fast)
         for _ in slow:
-            time.sleep(0.05)
+            time.sleep(0.05)  # pause: a slow training step
         assert reading.result() == expected(0, 1500, 30)
     named = [record for record in caplog.records if "samples behind" in record.getMessage()]
     assert len(named) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -234,10 +233,10 @@ def test_a_stopped_rank_finds_its_place_or_is_told(start: Start, history: float)
     first.tell("take")
     assert second.ask("take")["keys"] == [5, 6, 7, 8, 9]
     assert first.expect("take")["keys"] == [0, 1, 2, 3, 4]
-    second.signal(signal.SIGSTOP)
+    second.stop()
     assert got(first.ask("epoch")) == whole_epoch(0, 0, start=10)
     eventually(lambda: len([one for one in stats(server)["consumers"] if one["joined"]]) <= 2)
-    second.signal(signal.SIGCONT)
+    second.resume()
     second.tell("epoch")
     if history:
         assert got(second.expect("epoch")) == whole_epoch(0, 1, start=10)

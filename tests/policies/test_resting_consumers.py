@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import feedline
 from conftest import Start
 from support.child import say
 from support.loaders import EPOCH, Numbered
+from support.processes import allow_to_go_wrong
 from support.reading import expected, keys_of, read
 
 SAMPLES = 600
@@ -19,7 +19,10 @@ SAMPLES = 600
 
 def test_others_go_on_within_seconds_and_it_joins_again_when_it_asks() -> None:
     with (
-        feedline.Server(Numbered(SAMPLES, 10), "train", wait_for=2, ring=60),
+        # One that stands still in the middle of an epoch would be waited for without end.
+        feedline.Server(
+            Numbered(SAMPLES, 10), "train", wait_for=2, ring=60, stall_timeout_secs=3600
+        ),
         ThreadPoolExecutor(1) as pool,
         feedline.attach("train", batch_size=7) as resting,
         feedline.attach("train", batch_size=7) as feed,
@@ -27,11 +30,8 @@ def test_others_go_on_within_seconds_and_it_joins_again_when_it_asks() -> None:
         first = pool.submit(read, resting)
         assert read(feed) == expected(0, SAMPLES, 7)
         assert first.result() == expected(0, SAMPLES, 7)
-        begun = time.monotonic()
         for epoch in (1, 2):
             assert read(feed) == expected(epoch, SAMPLES, 7)
-        # Far below the 60 s that one that stands still in the middle of an epoch is given.
-        assert time.monotonic() - begun < 30
         again = pool.submit(read, resting)
         for epoch in itertools.count(3):
             if again.done():
@@ -49,7 +49,7 @@ def starve_beside_a_busy_thread() -> None:
 
     def hog() -> None:
         while True:
-            ctypes.PyDLL(None).usleep(250_000)
+            ctypes.PyDLL(None).usleep(250_000)  # pause: holds the GIL on purpose
 
     batches = iter(feed)
     # As many as the ring has room for while the other stays where it is.
@@ -81,5 +81,5 @@ def test_nobody_is_cut_off_while_nobody_starves() -> None:
             reading = pool.submit(read, one)
             assert read(other) == expected(epoch, SAMPLES, 16)
             assert reading.result() == expected(epoch, SAMPLES, 7)
-            time.sleep(2.5)
+            allow_to_go_wrong(2.5)
         assert all(consumer["joined"] for consumer in server.stats()["consumers"])

@@ -10,7 +10,7 @@ import pytest
 
 import feedline
 from support.loaders import EPOCH, Numbered
-from support.processes import joined
+from support.processes import allow_to_go_wrong, best_of, joined
 from support.reading import expected, read
 
 pytestmark = pytest.mark.alone
@@ -56,12 +56,17 @@ def test_a_feed_ends_though_one_has_not_asked_for_its_next_epoch() -> None:
                 read(feed)
             except feedline.FeedEndedError:
                 break
-        assert server.wait(20)
+        assert server.wait(60)
         assert server.stats()["state"] == "ended"
 
 
 def test_several_stuck_in_mid_epoch_cost_one_stall_time() -> None:
     """Each has stood still for as long as the others: they are not waited for in turn."""
+    # One after the other they would take five times the stall time.
+    best_of(secs_beside_several_stuck_in_mid_epoch, below_secs=3 * STALL_SECS)
+
+
+def secs_beside_several_stuck_in_mid_epoch() -> float:
     stuck_ones = 5
     with feedline.Server(
         Numbered(2000, 10), "train", ring=200, stall_timeout_secs=STALL_SECS
@@ -72,8 +77,7 @@ def test_several_stuck_in_mid_epoch_cost_one_stall_time() -> None:
         with feedline.attach("train", batch_size=7) as feed:
             begun = time.monotonic()
             assert read(feed) == expected(0, 2000, 7)
-            # One after the other they would take five times the stall time.
-            assert time.monotonic() - begun < 3 * STALL_SECS
+            took = time.monotonic() - begun
             assert joined(server.stats()) == 1
             for iterator in iterators:
                 with pytest.raises(feedline.StalledError):
@@ -84,9 +88,14 @@ def test_several_stuck_in_mid_epoch_cost_one_stall_time() -> None:
             assert read(feed) == expected(1, 2000, 7)
         for feed in feeds:
             feed.close()
+    return took
 
 
 def test_several_between_two_epochs_cost_one_rest() -> None:
+    best_of(secs_beside_several_between_two_epochs, below_secs=3 * STALL_SECS)
+
+
+def secs_beside_several_between_two_epochs() -> float:
     resting_ones = 5
     options: dict[str, Any] = {"wait_for": resting_ones + 1, "stall_timeout_secs": STALL_SECS}
     with (
@@ -101,9 +110,10 @@ def test_several_between_two_epochs_cost_one_rest() -> None:
             assert one.result() == expected(0, 600, 10)
         begun = time.monotonic()
         assert read(feed) == expected(1, 600, 7)
-        assert time.monotonic() - begun < 3 * STALL_SECS
+        took = time.monotonic() - begun
         for resting in feeds:
             resting.close()
+    return took
 
 
 def test_one_that_holds_up_nobody_is_left_alone() -> None:
@@ -119,7 +129,7 @@ def test_one_that_holds_up_nobody_is_left_alone() -> None:
         keys = []
         for _ in range(3):
             keys += read(iterator, limit=30).keys
-            time.sleep(0.8)
+            allow_to_go_wrong(0.8)
             assert joined(server.stats()) == 1
         assert keys + read(iterator).keys == list(range(2000))
         assert server.stats()["generation"] == generation

@@ -104,7 +104,7 @@ def test_questions_without_end_and_answers_not_read(start: Start, folder: Path) 
         try:
             before = memory_of(server.pid)
             eventually(lambda: flood.sent > 0)
-            with feedline.attach("train", batch_size=7, timeout_secs=10) as late:
+            with feedline.attach("train", batch_size=7, timeout_secs=60) as late:
                 assert late.stats()["server_pid"] == server.pid
             assert read(early) == expected(0, 1000, 7)
             eventually(flood.silenced.is_set)

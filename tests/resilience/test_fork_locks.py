@@ -25,17 +25,15 @@ from support.loaders import Batch, Numbered
 from support.processes import PATIENCE_SECS, eventually
 from support.reading import is_exact
 
-CHILD_SECS = 10.0
-
 
 def outcome(pid: int) -> str:
     """How a forked child ended; one that hangs is killed."""
-    deadline = time.monotonic() + CHILD_SECS
+    deadline = time.monotonic() + PATIENCE_SECS
     while time.monotonic() < deadline:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             return f"exit {os.waitstatus_to_exitcode(status)}"
-        time.sleep(0.005)
+        time.sleep(0.005)  # pause: polls
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     return "hung"

@@ -103,7 +103,7 @@ def test_a_feed_goes_on_when_its_files_may_not_grow(folder: Path) -> None:
 def test_what_is_started_on_a_full_disk_says_which(small_disk: Path) -> None:
     fill(small_disk)
     with pytest.raises(feedline.FeedlineError) as raised:
-        feedline.share(numbers, "train", timeout_secs=20)
+        feedline.share(numbers, "train", timeout_secs=60)
     assert str(small_disk) in str(raised.value)
     assert "No space left on device" in str(raised.value)
     assert "free some space there, or set FEEDLINE_DIR" in str(raised.value)
@@ -123,7 +123,7 @@ def test_a_server_on_a_disk_without_room_for_a_file_says_so(
     assert f"cannot write to {small_disk}: No space left on device" in str(raised.value)
     assert "free some space there, or set FEEDLINE_DIR" in str(raised.value)
     with pytest.raises(feedline.FeedlineError, match="No space left on device"):
-        feedline.share(numbers, "train", timeout_secs=20)
+        feedline.share(numbers, "train", timeout_secs=60)
 
 
 def test_doctor_sees_it(small_disk: Path) -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,7 +16,7 @@ import pytest
 
 import feedline
 from support.loaders import EPOCH, Numbered
-from support.processes import eventually, joined
+from support.processes import allow_to_go_wrong, eventually, joined
 from support.reading import expected, keys_of, read
 
 
@@ -68,7 +67,7 @@ def test_an_interrupted_join_can_be_gone_on_with(anew: bool) -> None:
             # By now the join is answered, and nobody has heard it yet; and it is long enough ago
             # for a consumer to look what the server has to say.
             assert reading.result() == expected(0, 100, 8)
-            time.sleep(0.2)
+            allow_to_go_wrong(0.2)
         assert read(iterator) == expected(0, 100, 7)
         assert reading.result() == expected(0, 100, 8)
 
@@ -176,8 +175,8 @@ def test_old_tensors_dropped_on_another_thread_while_joining_again() -> None:
             loader.gate.set()
             room = server.stats()["ring_samples"]
             eventually(lambda: server.stats()["samples"] >= room - 100)  # noqa: B023
-            # It stops there by itself: a chance to be wrong, not a pause to be right.
-            threading.Event().wait(0.02)
+            # It stops there by itself.
+            allow_to_go_wrong(0.02)
             assert server.stats()["samples"] <= room + 1
             got = [int(next(iterator)[0, 0]) for _ in range(1500)]
             assert got == list(range(1, 1501))

@@ -14,7 +14,7 @@ import feedline
 from conftest import Start
 from support import loaders
 from support.child import hear, say
-from support.processes import Child, eventually
+from support.processes import PATIENCE_SECS, Child, eventually
 from support.reading import Reading, expected, read
 
 MB = 1 << 20
@@ -86,7 +86,7 @@ def test_no_room_for_a_batch_that_was_thought_to_fit(start: Start) -> None:
         # It may wait for the growth that the other asked for, and goes on in any case.
         rest = read(iterator, limit=3000)
         with pytest.raises(feedline.BatchSizeError, match="10000000"):
-            asking.result(timeout=20)
+            asking.result(timeout=PATIENCE_SECS)
         greedy.close()
         assert rest == Reading([10] * 3000, list(range(10, 30_010)), True)
         assert read(iterator, limit=100).exact

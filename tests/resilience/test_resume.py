@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -391,9 +390,9 @@ def test_one_that_is_stopped_before_its_first_batch_goes_on_there_all_the_same(
         child = start(resume_in_the_middle, sample=500)
         child.expect("waiting")
         eventually(lambda: joined(server.stats()) == 2)
-        child.signal(signal.SIGSTOP)
+        child.stop()
         loader.gate.set()
         assert reading.result() == expected(0, 1000, 10)
         assert joined(server.stats()) == 1
-        child.signal(signal.SIGCONT)
+        child.resume()
         assert child.expect("read")["keys"] == list(range(500, 1000))

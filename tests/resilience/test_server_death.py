@@ -1,9 +1,11 @@
-"""A server that is killed or stopped: everyone knows within a second; nothing to clean up."""
+"""A server that is killed or stopped: everyone gets to know; nothing to clean up.
+
+How soon they know is measured by `chaos/test_figures.py`.
+"""
 
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,19 +16,13 @@ from conftest import Start
 from support import roles
 from support.child import hear, say
 from support.loaders import Numbered
-from support.processes import Child
+from support.processes import Child, children_of, is_stopped, stop
 from support.reading import expected, is_exact, keys_of, read
 
-pytestmark = pytest.mark.alone
 
-# The promise is one second; a busy machine gets another.
-LOST_WITHIN_SECS = 2.0
-
-
-def _await_loss(consumer: Child, killed_at: float) -> None:
+def _await_loss(consumer: Child) -> None:
     report = consumer.expect_error(feedline.ServerLostError, "train")
     assert "ConnectionError" in report["bases"]
-    assert report["at"] - killed_at < LOST_WITHIN_SECS
 
 
 def _serve_again(folder: Path) -> None:
@@ -59,9 +55,9 @@ def test_a_killed_server_is_known_to_those_who_wait_for_data(start: Start, folde
     ]
     for consumer in consumers:
         consumer.expect("waiting")
-    killed_at = server.kill()
+    server.kill()
     for consumer in consumers:
-        _await_loss(consumer, killed_at)
+        _await_loss(consumer)
     _serve_again(folder)
 
 
@@ -71,12 +67,11 @@ def test_a_killed_server_is_known_at_the_next_call(start: Start, folder: Path) -
     feed = feedline.attach("train", batch_size=10)
     iterator = iter(feed)
     kept = next(iterator)
-    killed_at = server.kill()
+    server.kill()
     # Samples that the ring still has may come first; whatever comes is right.
     with pytest.raises(feedline.ServerLostError, match="train") as error:  # noqa: PT012
         for batch in iterator:
             assert is_exact(batch)
-    assert time.monotonic() - killed_at < LOST_WITHIN_SECS
     assert str(server.pid) in str(error.value)
     assert is_exact(kept)
     assert keys_of(kept) == list(range(10))
@@ -91,11 +86,10 @@ def test_a_killed_server_is_known_to_one_that_never_joined(start: Start, folder:
     server = start(roles.serve, loader_args=[100, 10])
     server.expect("ready")
     feed = feedline.attach("train", batch_size=10)
-    killed_at = server.kill()
+    server.kill()
     with pytest.raises(feedline.ServerLostError):
         for _ in feed:
             pass
-    assert time.monotonic() - killed_at < LOST_WITHIN_SECS
     feed.close()
     _serve_again(folder)
 
@@ -115,17 +109,18 @@ def test_workers_of_a_killed_server_neither_keep_it_alive_nor_its_name(
     feed = feedline.attach("train", batch_size=64)
     iterator = iter(feed)
     first = next(iterator)
-    killed_at = server.kill()
+    workers = children_of(server.pid)
+    # So that they don't notice that they are orphans: they look every five seconds.
+    for worker in workers:
+        stop(worker)
+    server.kill()
     with pytest.raises(feedline.ServerLostError):  # noqa: PT012 - what comes first must be right
         for batch in iterator:
             assert is_exact(batch)
-    assert time.monotonic() - killed_at < LOST_WITHIN_SECS
     assert is_exact(first)
     feed.close()
-    begun_at = time.monotonic()
     _serve_again(folder)
-    # Long before the orphans notice by themselves: they look every five seconds.
-    assert time.monotonic() - begun_at < 4.0
+    assert all(is_stopped(worker) for worker in workers)
     reap()
 
 
@@ -149,11 +144,9 @@ def test_a_server_stops_while_its_loader_is_stuck(start: Start) -> None:
     server.expect("ready")
     consumer = start(wait_for_data_that_never_comes, name="train", batch_size=10)
     consumer.expect("waiting")
-    at = time.monotonic()
     server.tell("stop")
     assert server.expect("done")["stats"]["state"] == "stopped"
-    report = consumer.expect_error(feedline.ServerLostError, "train")
-    assert report["at"] - at < LOST_WITHIN_SECS
+    consumer.expect_error(feedline.ServerLostError, "train")
     assert server.exit_code() == 0
 
 

@@ -16,6 +16,7 @@ from conftest import Start
 from support import roles
 from support.child import say
 from support.loaders import ByEpoch, Numbered, Resumable, torch_loader
+from support.processes import allow_to_go_wrong
 from support.reading import Reading, expected, is_exact, keys_of, read
 
 SAMPLES = 2000
@@ -146,7 +147,7 @@ def test_nobody_comes_back() -> None:
     begun = time.monotonic()
     with pytest.raises(feedline.ServerLostError, match=r"none came back within 0\.5 s"):
         read(iterator)
-    assert 0.4 < time.monotonic() - begun < 5
+    assert time.monotonic() - begun > 0.4
     feed.close()
 
 
@@ -205,7 +206,7 @@ def test_the_file_is_gone_when_all_epochs_are_done(tmp_path: Path) -> None:
         read(first)
         assert read(feed) == expected(1, 300, 10)
         feed.close()
-        assert server.wait(10)
+        assert server.wait(60)
     assert not list(tmp_path.iterdir())
 
 
@@ -322,7 +323,7 @@ def test_the_first_one_back_waits_for_one_that_is_an_epoch_behind() -> None:
         second = server()
         back = pool.submit(read, ahead)
         # The other one is in a training step that takes its time.
-        time.sleep(1)
+        allow_to_go_wrong(1)
         assert read(behind).keys == expected(2, 100, 10, start=90).keys
         assert read(slow) == expected(3, 100, 10)
         assert back.result() == expected(3, 100, 10, start=10)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -22,12 +21,14 @@ from support.hanging_loaders import (
     hanging_server,
     logged,
     release,
-    stop,
     take_then_leave,
 )
-from support.processes import eventually, joined
+from support.processes import allow_to_go_wrong, eventually, joined
 
 __all__ = ["release"]
+
+# Much longer than it takes to stop a server, or to have it go on.
+LOADER_SECS = 5.0
 
 
 def test_a_server_stopped_for_shorter_than_the_timeout(start: Start, release: Path) -> None:
@@ -35,10 +36,10 @@ def test_a_server_stopped_for_shorter_than_the_timeout(start: Start, release: Pa
     consumer = start(consume, timeout_secs=8)
     consumer.expect("attached")
     await_hang(release)
-    stop(server)
+    server.stop()
     release.touch()
     logged(consumer, f"its server (pid {server.pid}) has not answered", "it is stopped (state T)")
-    server.signal(signal.SIGCONT)
+    server.resume()
     expect_whole_epoch(consumer)
     expect(server, "done")
 
@@ -50,7 +51,7 @@ def test_a_server_stopped_for_longer_than_the_timeout(start: Start, release: Pat
     patient = start(consume)
     patient.expect("attached")
     await_hang(release)
-    stop(server)
+    server.stop()
     expect_stalled(
         consumer,
         'feed "train"',
@@ -62,7 +63,7 @@ def test_a_server_stopped_for_longer_than_the_timeout(start: Start, release: Pat
         feedline.StalledError, match=r"has not answered .*it is stopped \(state T\)"
     ):
         feedline.attach("train", batch_size=BATCH, timeout_secs=1)
-    server.signal(signal.SIGCONT)
+    server.resume()
     # Who gave up is gone for the server; who didn't has missed nothing.
     eventually(lambda: joined(after_asking(server)) == 1)
     release.touch()
@@ -71,15 +72,16 @@ def test_a_server_stopped_for_longer_than_the_timeout(start: Start, release: Pat
 
 def test_a_stopped_server_does_not_hold_its_loader_to_account(start: Start, release: Path) -> None:
     # With so small a ring it hangs only when the consumer has read.
-    server = hanging_server(start, release, loader_timeout_secs=3, ring=2 * BATCH)
+    server = hanging_server(start, release, loader_timeout_secs=LOADER_SECS, ring=2 * BATCH)
     consumer = start(consume)
     consumer.expect("attached")
     await_hang(release)
-    stop(server)
-    time.sleep(4)
-    server.signal(signal.SIGCONT)
-    # Two looks of the control thread: by the wall clock the time is long over.
-    time.sleep(0.5)
+    server.stop()
+    # By the clock the loader's time is over.
+    allow_to_go_wrong(LOADER_SECS + 1)
+    server.resume()
+    # Two looks of the control thread.
+    allow_to_go_wrong(0.5)
     release.touch()
     expect_whole_epoch(consumer)
     expect(server, "done")
@@ -98,14 +100,14 @@ def test_one_leaves_while_the_server_is_stopped(
         leaving.expect("took")
     await_hang(release)
     eventually(lambda: joined(after_asking(server)) == 2)
-    stop(server)
+    server.stop()
     if ending:
         leaving.signal(ending)
         assert leaving.exit_code() != 0
     else:
         leaving.tell("leave")
         leaving.expect("left")
-    server.signal(signal.SIGCONT)
+    server.resume()
     eventually(lambda: joined(after_asking(server)) == 1)
     release.touch()
     expect_whole_epoch(staying)

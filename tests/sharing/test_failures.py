@@ -32,7 +32,7 @@ def test_ctrl_c_in_mid_epoch_loses_nothing(tmp_path: Path) -> None:
     def paced() -> Iterator[Any]:
         yield np.arange(4)
         while not go_on.exists():
-            time.sleep(0.02)
+            time.sleep(0.02)  # pause: polls
         yield np.arange(4, 12)
 
     def interrupt(*_: object) -> None:
@@ -43,8 +43,8 @@ def test_ctrl_c_in_mid_epoch_loses_nothing(tmp_path: Path) -> None:
         found = [int(i) for i in next(batches)]
         before = signal.signal(signal.SIGALRM, interrupt)
         try:
-            signal.setitimer(signal.ITIMER_REAL, 0.3)
-            with pytest.raises(KeyboardInterrupt):
+            with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - it may come before the wait
+                signal.setitimer(signal.ITIMER_REAL, 0.3)
                 found += [int(i) for i in next(batches)]
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -60,7 +60,7 @@ class NoSuchDataError(Exception):
 
 def fail() -> list[Any]:
     print("before it fails")
-    time.sleep(0.5)
+    time.sleep(0.5)  # pause: slow on purpose
     raise NoSuchDataError("the disk is not mounted")
 
 
@@ -181,5 +181,5 @@ def test_bad_options_start_nothing(
 
 def slowly() -> list[Any]:
     print("making the loader")
-    time.sleep(2.0)
+    time.sleep(2.0)  # pause: slow on purpose
     return numbers()

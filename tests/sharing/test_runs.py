@@ -7,7 +7,6 @@ import random
 import signal
 import stat
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -206,7 +205,7 @@ def test_forked_children_do_not_keep_a_run(
 
 def make_loader_with_a_child() -> Any:
     if "PARENT" in os.environ and os.fork() == 0:
-        time.sleep(600)
+        signal.pause()
     return shuffled()
 
 
@@ -222,7 +221,7 @@ def follow_with_a_child(seed: int) -> None:
     child = os.fork()
     if child == 0:
         os.close(sys.stdout.fileno())
-        time.sleep(600)
+        signal.pause()
     say("forked", child=child, server=feed.stats()["server_pid"])
     hear()
 

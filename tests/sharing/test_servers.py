@@ -40,9 +40,9 @@ def hangs() -> Iterator[Any]:
 
 def forks_and_waits() -> list[Any]:
     if os.fork() == 0:
-        time.sleep(600)
+        signal.pause()
     print("making the loader")
-    time.sleep(600)
+    signal.pause()
     return numbers()
 
 
@@ -57,7 +57,7 @@ def test_children_of_a_loader_do_not_hold_the_lock(folder: Path) -> None:
     }
     (host,) = set(pids) & parents
     os.kill(host, signal.SIGKILL)
-    with feedline.share(numbers, "train", batch_size=7, linger_secs=0.1, timeout_secs=20) as feed:
+    with feedline.share(numbers, "train", batch_size=7, linger_secs=0.1, timeout_secs=60) as feed:
         assert ids(feed) == list(range(SAMPLES))
     os.kill(next(pid for pid in pids if pid != host), signal.SIGKILL)
 
@@ -163,12 +163,12 @@ def test_a_server_told_to_stop_says_so() -> None:
 
 def slowly() -> list[Any]:
     print("making the loader")
-    time.sleep(2.0)
+    time.sleep(2.0)  # pause: slow on purpose
     return numbers()
 
 
-def share_slowly() -> None:
-    feed = feedline.share(slowly, "train", batch_size=7, linger_secs=0.2)
+def share_slowly(linger_secs: float = 0.2) -> None:
+    feed = feedline.share(slowly, "train", batch_size=7, linger_secs=linger_secs)
     say("read", ids=ids(feed))
 
 
@@ -189,7 +189,8 @@ def test_a_starter_that_is_killed_leaves_a_server_that_is_the_only_one(
 
 
 def test_a_server_whom_nobody_needs_leaves(start: Start, folder: Path) -> None:
-    job = start(share_slowly)
+    # Long enough to be seen.
+    job = start(share_slowly, linger_secs=5.0)
     eventually(lambda: is_making(folder))
     job.kill()
     eventually(lambda: [one.name for one in feedline.feeds()] == ["train"])

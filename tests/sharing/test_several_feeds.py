@@ -30,7 +30,7 @@ def fails_once(told: Path) -> Callable[[], Iterator[Any]]:
     def fails() -> Iterator[Any]:
         yield np.arange(4)
         while not told.exists():
-            time.sleep(0.01)
+            time.sleep(0.01)  # pause: polls
         raise ValueError("no more")
 
     return fails

@@ -90,4 +90,4 @@ def train(note: str = "", secs: float = 0.0, name: str = "train", **options: Any
     say("attached", note=note)
     while True:
         for _ in feed:
-            time.sleep(secs)
+            time.sleep(secs)  # pause: a training step

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ SAMPLES, BATCH, AT = 60, 10, 30
 
 def wait_in_python(release: Path) -> None:
     while not release.exists():
-        time.sleep(0.02)
+        time.sleep(0.02)  # pause: polls
 
 
 def wait_for_a_lock(release: Path) -> None:
@@ -40,9 +39,10 @@ def wait_for_a_lock(release: Path) -> None:
 
 
 def wait_with_the_gil(release: Path) -> None:
-    """In native code that has never heard of the GIL; it can't be released before its time."""
-    ctypes.PyDLL(None).usleep(5_000_000)
-    release.with_name("came_back").touch()
+    """In native code that has never heard of the GIL, until `release_the_gil`."""
+    pipe = os.open(release.with_name("gil"), os.O_RDWR)
+    ctypes.PyDLL(None).read(pipe, ctypes.create_string_buffer(1), 1)
+    os.close(pipe)
 
 
 class Hanging(Numbered):
@@ -182,7 +182,12 @@ def pause(batches: int) -> None:
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
     """Hands back the loader, once the file is there."""
+    os.mkfifo(tmp_path / "gil")
     return tmp_path / "release"
+
+
+def release_the_gil(release: Path) -> None:
+    release.with_name("gil").write_bytes(b"!")
 
 
 def after_logs(child: Child) -> Report:
@@ -229,11 +234,6 @@ def hanging_server(start: Start, release: Path, **options: Any) -> Child:
 def after_asking(server: Child) -> Report:
     server.tell("stats")
     return dict(expect(server, "stats")["stats"])
-
-
-def stop(server: Child) -> None:
-    server.signal(signal.SIGSTOP)
-    eventually(lambda: Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2][1] == "T")
 
 
 def await_hang(release: Path) -> None:

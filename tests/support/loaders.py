@@ -101,7 +101,7 @@ class Resumable(Sized):
     def _rest(self) -> Iterator[Batch]:
         samples = self.samples_in(self.epoch)
         while self.start < samples:
-            time.sleep(self.pause_secs)
+            time.sleep(self.pause_secs)  # pause: slow on purpose
             start, self.start = self.start, min(self.start + self.batch, samples)
             self.samples_yielded += self.start - start
             yield numbered_batch(self.epoch, start, self.start, self.width)
@@ -133,7 +133,7 @@ class Stuck(Numbered):
     def _epoch(self, epoch: int) -> Iterator[Batch]:
         yield from super()._epoch(epoch)
         while True:
-            time.sleep(3600)
+            time.sleep(3600)  # pause: hangs on purpose
 
 
 class Broken(Numbered):

@@ -127,6 +127,14 @@ class Child:
         os.kill(self.pid, number)
         return at
 
+    def stop(self) -> None:
+        """Stop all its threads; `resume` has it go on."""
+        stop(self.pid)
+
+    def resume(self) -> float:
+        """Have it go on, and give the time at which it was told to."""
+        return self.signal(signal.SIGCONT)
+
     def kill(self) -> float:
         """`kill -9`, and the time at which it was sent."""
         at = self.signal(signal.SIGKILL)
@@ -167,13 +175,55 @@ def eventually(condition: Callable[[], bool], *, within_secs: float = PATIENCE_S
     deadline = time.monotonic() + within_secs
     while not condition():
         assert time.monotonic() < deadline, f"not so within {within_secs} s"
-        time.sleep(0.005)
+        time.sleep(0.005)  # pause: polls
+
+
+def allow_to_go_wrong(secs: float) -> None:
+    """Let time pass in which something would happen that must not.
+
+    On a slow machine less happens in it: the test then finds less, and doesn't fail for that.
+    """
+    time.sleep(secs)  # pause: nothing can be waited for where nothing may happen
+
+
+def best_of(measure: Callable[[], float], *, below_secs: float, rounds: int = 5) -> None:
+    """Measure until a round takes less: another's work on this machine isn't ours."""
+    took: list[float] = []
+    while not took or min(took) >= below_secs:
+        assert len(took) < rounds, f"took {took} s, never less than {below_secs} s"
+        took.append(measure())
+
+
+def stop(pid: int) -> None:
+    """Stop a process. The signal itself is only a request: each thread runs on until it sees it."""
+    os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: is_stopped(pid))
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped all threads of a process."""
-    stats = [task.joinpath("stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
-    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
+    """Whether all threads of a process are stopped, by a signal or by a debugger."""
+    before = _states_of_threads(pid)
+    # A thread may have started another before it stopped.
+    is_complete = before.keys() == _states_of_threads(pid).keys()
+    # The main thread may have ended before the others.
+    alive = {state for state in before.values() if state not in "ZX"}
+    return is_complete and bool(alive) and alive <= {"T", "t"}
+
+
+def _states_of_threads(pid: int) -> dict[str, str]:
+    states = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        # It may end while we look.
+        with contextlib.suppress(OSError):
+            states[task.name] = (task / "stat").read_text().rpartition(")")[2].split()[0]
+    return states
+
+
+def all_wait_for(pid: int, stats: Report) -> bool:
+    """Whether a consumer holds up its feed: the ring is full, and all the others wait for data."""
+    is_full = stats["ring_samples"] - stats["ring_used_samples"] < 10
+    others = [one for one in stats["consumers"] if one["pid"] != pid]
+    return is_full and bool(others) and all(one["waiting"] for one in others)
 
 
 def joined(stats: Report) -> int:

@@ -38,7 +38,7 @@ def failing(batches: int = 2) -> Iterator[Any]:
 def failing_when_told(batches: int = 2) -> Iterator[Any]:
     yield from generated(batches)
     while not os.path.exists(os.path.join(os.environ["FEEDLINE_DIR"], "on")):
-        time.sleep(0.02)
+        time.sleep(0.02)  # pause: polls
     raise ValueError("sample 16 is broken")
 
 
@@ -65,7 +65,7 @@ class Hanging:
         while True:
             try:
                 print("hanging", file=sys.stderr, flush=True)
-                time.sleep(3600)
+                time.sleep(3600)  # pause: hangs on purpose
             except BaseException:
                 if not self._is_deaf:
                     raise
@@ -82,7 +82,7 @@ class Slow:
         return 64
 
     def __getitem__(self, index: int) -> int:
-        time.sleep(0.002)
+        time.sleep(0.002)  # pause: slow on purpose
         return index
 
 
@@ -96,7 +96,7 @@ def forking() -> Any:
             # A KeyboardInterrupt would go up through the server's frames.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.write(say_so, b"!")
-            time.sleep(3600)
+            signal.pause()
         os.read(ready, 1)
         os.close(ready)
         os.close(say_so)
