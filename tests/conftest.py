@@ -20,12 +20,17 @@ from support.processes import (
     TESTS,
     Child,
     children_of_this_process,
-    eventually,
     processes_with,
     shared_memory_files,
 )
+from support.waiting import eventually
 
 WATCHDOG_SECS = 180.0
+# Most of what is in them starts processes, with or without the fixture `start`.
+PROCESS_FOLDERS = {
+    *("access", "chaos", "cli", "documentation", "frameworks", "observing", "resilience"),
+    "sharing",
+}
 
 Start = Callable[..., Child]
 
@@ -49,6 +54,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(secs, method=method))
+        if _starts_processes(item):
+            item.add_marker(pytest.mark.processes)
+
+
+def _starts_processes(item: pytest.Item) -> bool:
+    folder = item.path.relative_to(TESTS).parts[0]
+    return folder in PROCESS_FOLDERS or "start" in getattr(item, "fixturenames", ())
 
 
 def _text(file: Path) -> str:

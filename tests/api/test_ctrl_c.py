@@ -17,8 +17,9 @@ from conftest import Start
 from support import loaders, roles
 from support.child import say
 from support.loaders import Numbered
-from support.processes import all_wait_for, eventually, joined
+from support.processes import all_wait_for, joined
 from support.reading import read
+from support.waiting import eventually
 
 # That Ctrl-C is answered at once needs no clock: else a child would wait for an hour.
 

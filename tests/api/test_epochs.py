@@ -10,8 +10,8 @@ import pytest
 
 import feedline
 from support.loaders import EPOCH, Endless, Numbered
-from support.processes import eventually
 from support.reading import expected, is_exact, keys_of, read
+from support.waiting import eventually
 
 
 def test_the_tail_is_the_only_smaller_batch_and_drop_last_leaves_it_out() -> None:

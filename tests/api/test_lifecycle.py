@@ -11,8 +11,9 @@ import pytest
 
 import feedline
 from support.loaders import Numbered
-from support.processes import PATIENCE_SECS, eventually, joined
+from support.processes import joined
 from support.reading import expected, keys_of, read
+from support.waiting import PATIENCE_SECS, eventually
 
 
 def test_errors_have_the_bases_that_callers_catch() -> None:

@@ -21,9 +21,9 @@ from feedline.tensorsocket import producer as producer_module
 from feedline.tensorsocket.consumer import unpack
 from feedline.tensorsocket.payload import place
 from feedline.tensorsocket.producer import pack
-from support.processes import eventually
 from support.reading import expected, read
 from support.tensorsocket_roles import TIGHT, Counter, Told
+from support.waiting import eventually
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ import feedline
 from conftest import Start
 from support.child import say
 from support.loaders import Numbered, Sized
-from support.processes import eventually
 from support.reading import read
+from support.waiting import eventually
 
 
 class AtRecord(logging.Handler):

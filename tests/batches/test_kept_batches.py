@@ -14,8 +14,8 @@ from conftest import Start
 from support import roles
 from support.child import hear, say
 from support.loaders import Numbered
-from support.processes import eventually
 from support.reading import expected, is_exact, keys_of, read
+from support.waiting import eventually
 
 
 def keep_the_first(name: str) -> None:

@@ -18,7 +18,8 @@ from typing import Any
 from chaos import actor
 from chaos.judge import Policy
 from support import roles
-from support.processes import Child, Report, eventually, processes_with, shared_memory_files
+from support.processes import Child, Report, processes_with, shared_memory_files
+from support.waiting import eventually
 
 # The last of its batches of ten is smaller.
 SAMPLES = 605

@@ -16,8 +16,10 @@ from chaos.points import RING, SAMPLES
 from conftest import Start
 from support import roles
 from support.loaders import Numbered
-from support.processes import PATIENCE_SECS, Child, Report, eventually, is_stopped
+from support.processes import Child, Report
 from support.reading import expected, read
+from support.stopping import is_stopped
+from support.waiting import PATIENCE_SECS, eventually
 
 LONGEST_STALL_SECS = 60.0
 BEATS = ("reading", "beat", "manner")

@@ -8,7 +8,7 @@ from chaos.conftest import Note
 from chaos.points import CONSUMER
 from chaos.stage import Stage, await_death, await_stop, longest_pause, read_on
 from conftest import Start
-from support.processes import allow_to_go_wrong
+from support.waiting import allow_to_go_wrong
 
 STALL_SECS = 2.0
 

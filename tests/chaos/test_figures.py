@@ -12,7 +12,8 @@ from chaos.points import SAMPLES
 from chaos.stage import Stage, await_report, serve_again
 from conftest import Start
 from support import roles
-from support.processes import Child, all_wait_for, eventually
+from support.processes import Child, all_wait_for
+from support.waiting import eventually
 
 pytestmark = pytest.mark.alone
 

@@ -10,8 +10,8 @@ from chaos.stage import serve_again
 from conftest import Start
 from support import roles
 from support.child import hear, say
-from support.processes import allow_to_go_wrong
 from support.reading import read
+from support.waiting import allow_to_go_wrong
 
 BROKEN_AT = 1000
 SIZES = (1, 7, 64, 10)

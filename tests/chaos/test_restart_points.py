@@ -15,8 +15,8 @@ from chaos.points import RING, SAMPLES, SERVER
 from chaos.stage import await_death, await_report, longest_pause, read_on
 from conftest import Start
 from support import roles
-from support.processes import allow_to_go_wrong
 from support.reading import read
+from support.waiting import allow_to_go_wrong
 
 BATCHES = SAMPLES // 10
 POINTS = {

@@ -13,7 +13,8 @@ from chaos.points import RING, SAMPLES, SERVER
 from chaos.stage import await_death, await_report, await_stop, read_on, serve_again
 from conftest import Start
 from support import roles
-from support.processes import Child, allow_to_go_wrong
+from support.processes import Child
+from support.waiting import allow_to_go_wrong
 
 # The promise is one second; a busy machine gets another.
 ATTACH_SECS = 3.0

@@ -25,7 +25,8 @@ from feedline._fleet.children import Step
 from feedline._fleet.measure import allowed_cores, busy_cpu_secs, quota_cores
 from feedline._fleet.part import Part, disturbance, hangs
 from feedline._fleet.screen import Progress
-from support.processes import eventually, processes_with
+from support.processes import processes_with
+from support.waiting import eventually
 
 PATIENCE_SECS = 100.0
 

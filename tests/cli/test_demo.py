@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from support.processes import eventually, processes_with
+from support.processes import processes_with
+from support.waiting import eventually
 
 WATCHDOG_SECS = 120.0
 

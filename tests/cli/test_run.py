@@ -24,7 +24,8 @@ from support.commands import (
     ignoring,
     run,
 )
-from support.processes import PATIENCE_SECS, eventually, processes_with
+from support.processes import processes_with
+from support.waiting import PATIENCE_SECS, eventually
 
 __all__ = ["begin"]
 

@@ -24,7 +24,8 @@ from support import roles
 from support.child import say
 from support.commands import SERVED, WHEEL, Begin, begin, binary, end, environment, run
 from support.loaders import Numbered
-from support.processes import eventually, processes_with
+from support.processes import processes_with
+from support.waiting import eventually
 
 __all__ = ["begin"]
 

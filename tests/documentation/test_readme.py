@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from support.processes import eventually, processes_with
+from support.processes import processes_with
+from support.waiting import eventually
 
 TEXT = (Path(__file__).parents[2] / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)

@@ -17,7 +17,8 @@ from conftest import Start
 from frameworks.sources import shuffled
 from support import roles
 from support.example_runs import Run, output_of
-from support.processes import Child, eventually, processes_with
+from support.processes import Child, processes_with
+from support.waiting import eventually
 
 HERE = Path(__file__).parent
 # Several processes import a framework at once, on two cores.

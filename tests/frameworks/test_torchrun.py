@@ -20,8 +20,8 @@ import feedline
 from conftest import Start
 from support import roles
 from support.loaders import EPOCH
-from support.processes import eventually
 from support.ranks import shares, steps_of
+from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(240, method="thread")
 

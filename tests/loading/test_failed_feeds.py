@@ -15,7 +15,7 @@ import feedline
 from conftest import Start
 from feedline._errors import loader_error
 from support.child import hear, say
-from support.processes import eventually
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.timeout(120, method="thread"), pytest.mark.usefixtures("servers_leave")]
 

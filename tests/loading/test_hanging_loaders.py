@@ -31,8 +31,8 @@ from support.hanging_loaders import (
     serve_in_this_thread,
 )
 from support.loaders import Numbered
-from support.processes import allow_to_go_wrong, eventually
 from support.reading import expected, read
+from support.waiting import allow_to_go_wrong, eventually
 
 __all__ = ["release"]
 

@@ -15,8 +15,8 @@ from conftest import Start
 from support import roles
 from support.hanging_loaders import Awaited
 from support.loaders import Broken, Numbered, torch_loader
-from support.processes import eventually
 from support.reading import expected, is_exact, keys_of, read
+from support.waiting import eventually
 
 
 @contextmanager

@@ -13,8 +13,8 @@ import pytest
 
 import feedline
 from support.loaders import Numbered
-from support.processes import PATIENCE_SECS, allow_to_go_wrong, eventually
 from support.reading import expected, read
+from support.waiting import PATIENCE_SECS, allow_to_go_wrong, eventually
 
 
 class Unmeasurable(Numbered):

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 from conftest import Start
 from support import roles
 from support.dashboards import LOADER, Dashboard, train
-from support.processes import PATIENCE_SECS, eventually
+from support.waiting import PATIENCE_SECS, eventually
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = [

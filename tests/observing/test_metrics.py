@@ -20,11 +20,11 @@ import feedline
 from conftest import Start
 from support.child import hear, say
 from support.loaders import Broken, Endless, Numbered
-from support.processes import eventually
 from support.prometheus import ask, numbers, scrape
 from support.reading import expected, read
 from support.share_scripts import ids
 from support.share_scripts import numbers as loader
+from support.waiting import eventually
 
 # What stats() tells in words, in lists, or under a name that Prometheus spells otherwise.
 NAMED_OTHERWISE = {

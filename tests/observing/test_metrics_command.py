@@ -20,8 +20,9 @@ from conftest import Start
 from observing.test_metrics import lines
 from support import roles
 from support.loaders import Endless
-from support.processes import PATIENCE_SECS, TESTS, eventually
+from support.processes import TESTS
 from support.prometheus import numbers, scrape
+from support.waiting import PATIENCE_SECS, eventually
 
 COMMAND = [sys.executable, "-m", "feedline", "metrics"]
 DASHBOARD = TESTS.parent / "etc" / "grafana-dashboard.json"

@@ -21,8 +21,9 @@ from feedline._core import cli
 from support import roles
 from support.child import hear, say
 from support.loaders import Numbered
-from support.processes import Child, eventually
+from support.processes import Child
 from support.users import become, needs_root, open_up
+from support.waiting import eventually
 
 Report = dict[str, Any]
 GUEST = 54_325

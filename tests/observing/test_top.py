@@ -24,7 +24,9 @@ from support import roles
 from support.child import hear, say
 from support.feed_status import FEEDLINE, feedline_run, top
 from support.loaders import Numbered
-from support.processes import PATIENCE_SECS, Child, eventually, stop
+from support.processes import Child
+from support.stopping import resume, stop
+from support.waiting import PATIENCE_SECS, eventually
 
 LANGUAGE = re.compile(r"\x1b\[([0-9;?]*)([a-zA-Z])|(.)", re.DOTALL)
 ALTERNATE, RESTORED = b"\x1b[?1049h", b"\x1b[?1049l"
@@ -336,7 +338,7 @@ def test_it_ends_with_its_terminal(screens: list[Screen], is_told: bool, is_stop
     os.close(screen.slave)
     os.close(screen.master)
     screen.master, screen.slave = pty.openpty()
-    os.kill(screen.process.pid, signal.SIGCONT)
+    resume(screen.process.pid)
     assert screen.process.wait(PATIENCE_SECS) in (0, -signal.SIGHUP)
 
 

@@ -23,7 +23,8 @@ from support import roles
 from support.child import hear, say
 from support.feed_status import judged
 from support.limits import MB, cpu_group, enter, memory_group, slow_disk
-from support.processes import children_of, eventually
+from support.processes import children_of
+from support.waiting import eventually
 
 pytestmark = pytest.mark.alone
 

@@ -10,8 +10,9 @@ import feedline
 from conftest import Start
 from support import roles
 from support.loaders import EPOCH, Numbered, Sized
-from support.processes import eventually, joined
+from support.processes import joined
 from support.reading import expected, is_exact, keys_of, read
+from support.waiting import eventually
 
 
 def test_the_first_batch_asked_for_is_larger_than_the_ring() -> None:

@@ -16,8 +16,9 @@ import feedline
 from conftest import Start
 from support.child import hear, say
 from support.loaders import EPOCH, Numbered, Sized, torch_loader
-from support.processes import allow_to_go_wrong, eventually, joined
+from support.processes import joined
 from support.reading import expected, read
+from support.waiting import allow_to_go_wrong, eventually
 
 SAMPLES = 3000
 

@@ -15,8 +15,9 @@ import feedline
 from conftest import Start
 from support import roles
 from support.loaders import EPOCH, Endless, Numbered
-from support.processes import allow_to_go_wrong, eventually, joined
+from support.processes import joined
 from support.reading import expected, keys_of, read
+from support.waiting import allow_to_go_wrong, eventually
 
 
 def test_wait_for_holds_the_first_sample_back_until_enough_have_asked() -> None:

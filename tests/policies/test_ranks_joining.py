@@ -12,9 +12,10 @@ from conftest import Start
 from support import roles
 from support.child import hear, say
 from support.loaders import EPOCH
-from support.processes import Child, Report, eventually
+from support.processes import Child, Report
 from support.ranks import shares, steps_of
 from support.reading import read
+from support.waiting import eventually
 
 SAMPLES = 600
 WORLD = 2

@@ -13,8 +13,8 @@ import feedline
 from conftest import Start
 from support.child import say
 from support.loaders import EPOCH, Numbered
-from support.processes import eventually
 from support.reading import expected, read
+from support.waiting import eventually
 
 SAMPLES = 3000
 

@@ -13,8 +13,9 @@ import feedline
 from conftest import Start
 from support import roles
 from support.loaders import Numbered, Sized, torch_loader
-from support.processes import allow_to_go_wrong, children_of_this_process, eventually
+from support.processes import children_of_this_process
 from support.reading import cut, expected, keys_of, read
+from support.waiting import allow_to_go_wrong, eventually
 
 
 @pytest.mark.parametrize("in_files", [False, True])

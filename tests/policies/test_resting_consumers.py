@@ -11,8 +11,8 @@ import feedline
 from conftest import Start
 from support.child import say
 from support.loaders import EPOCH, Numbered
-from support.processes import allow_to_go_wrong
 from support.reading import expected, keys_of, read
+from support.waiting import allow_to_go_wrong
 
 SAMPLES = 600
 

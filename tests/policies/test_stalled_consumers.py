@@ -10,8 +10,9 @@ import pytest
 
 import feedline
 from support.loaders import EPOCH, Numbered
-from support.processes import allow_to_go_wrong, best_of, joined
+from support.processes import joined
 from support.reading import expected, read
+from support.waiting import allow_to_go_wrong, best_of
 
 pytestmark = pytest.mark.alone
 

@@ -13,8 +13,9 @@ from conftest import Start
 from support import roles
 from support.child import hear, say
 from support.loaders import EPOCH, Numbered
-from support.processes import all_wait_for, eventually, joined
+from support.processes import all_wait_for, joined
 from support.reading import expected, is_exact, read
+from support.waiting import eventually
 
 pytestmark = pytest.mark.alone
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import feedline
 from conftest import Start
 from support import roles
-from support.processes import eventually
 from support.reading import expected, read
+from support.waiting import eventually
 
 HELLO, STATS = 0, 3
 MB = 1 << 20

@@ -22,8 +22,8 @@ from feedline import _starting
 from resilience.test_fork import in_a_fork
 from support.child import say
 from support.loaders import Batch, Numbered
-from support.processes import PATIENCE_SECS, eventually
 from support.reading import is_exact
+from support.waiting import PATIENCE_SECS, eventually
 
 
 def outcome(pid: int) -> str:

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import feedline
-from support.processes import eventually, processes_with
+from support.processes import processes_with
 from support.share_scripts import SAMPLES, ids, numbers
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.timeout(120, method="thread")]
 

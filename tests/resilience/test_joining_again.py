@@ -16,8 +16,9 @@ import pytest
 
 import feedline
 from support.loaders import EPOCH, Numbered
-from support.processes import allow_to_go_wrong, eventually, joined
+from support.processes import joined
 from support.reading import expected, keys_of, read
+from support.waiting import allow_to_go_wrong, eventually
 
 
 class Interrupted(KeyboardInterrupt):

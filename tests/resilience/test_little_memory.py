@@ -14,8 +14,9 @@ import feedline
 from conftest import Start
 from support import loaders
 from support.child import hear, say
-from support.processes import PATIENCE_SECS, Child, eventually
+from support.processes import Child
 from support.reading import Reading, expected, read
+from support.waiting import PATIENCE_SECS, eventually
 
 MB = 1 << 20
 

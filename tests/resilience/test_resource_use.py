@@ -10,7 +10,8 @@ import feedline
 from conftest import Start
 from support import roles
 from support.child import hear, say
-from support.processes import Child, eventually
+from support.processes import Child
+from support.waiting import eventually
 
 KB = 1 << 10
 # Python takes an arena of 1 MB now and then; 150 bytes lost with each of 10,000 joins are more.

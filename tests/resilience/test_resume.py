@@ -15,8 +15,9 @@ from conftest import Start
 from support import roles
 from support.child import hear, say
 from support.loaders import EPOCH, Batch, ByEpoch, Numbered, Sized
-from support.processes import eventually, joined
+from support.processes import joined
 from support.reading import expected, keys_of, read
+from support.waiting import eventually
 
 
 def test_the_state_is_where_the_next_sample_is() -> None:

@@ -16,8 +16,9 @@ from conftest import Start
 from support import roles
 from support.child import hear, say
 from support.loaders import Numbered
-from support.processes import Child, children_of, is_stopped, stop
+from support.processes import Child, children_of
 from support.reading import expected, is_exact, keys_of, read
+from support.stopping import is_stopped, stop
 
 
 def _await_loss(consumer: Child) -> None:

@@ -16,8 +16,8 @@ from conftest import Start
 from support import roles
 from support.child import say
 from support.loaders import ByEpoch, Numbered, Resumable, torch_loader
-from support.processes import allow_to_go_wrong
 from support.reading import Reading, expected, is_exact, keys_of, read
+from support.waiting import allow_to_go_wrong
 
 SAMPLES = 2000
 PAUSE_SECS = 0.002

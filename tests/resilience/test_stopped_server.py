@@ -23,7 +23,8 @@ from support.hanging_loaders import (
     release,
     take_then_leave,
 )
-from support.processes import allow_to_go_wrong, eventually, joined
+from support.processes import joined
+from support.waiting import allow_to_go_wrong, eventually
 
 __all__ = ["release"]
 

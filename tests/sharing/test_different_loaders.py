@@ -20,8 +20,8 @@ import feedline
 from conftest import Start
 from support.child import hear, say
 from support.identity_scripts import run
-from support.processes import eventually
 from support.share_scripts import SAMPLES, ids, numbers
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.timeout(120, method="thread"), pytest.mark.usefixtures("servers_leave")]
 

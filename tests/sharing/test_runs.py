@@ -17,7 +17,8 @@ import pytest
 import feedline
 from conftest import Start
 from support.child import hear, say
-from support.processes import eventually, processes_with
+from support.processes import processes_with
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.timeout(120, method="thread"), pytest.mark.usefixtures("servers_leave")]
 

@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import feedline
 from support.commands import run
-from support.processes import eventually
 from support.share_scripts import SAMPLES, ids, numbers
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.timeout(120, method="thread"), pytest.mark.usefixtures("servers_leave")]
 

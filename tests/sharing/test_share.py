@@ -17,8 +17,8 @@ import pytest
 import feedline
 from conftest import Start
 from feedline._loader import Anew
-from support.processes import allow_to_go_wrong, eventually
 from support.share_scripts import SAMPLES, ids, numbers, run_script
+from support.waiting import allow_to_go_wrong, eventually
 
 pytestmark = [pytest.mark.timeout(120, method="thread"), pytest.mark.usefixtures("servers_leave")]
 

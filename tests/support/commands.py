@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from support.processes import PATIENCE_SECS, TESTS, eventually
+from support.processes import TESTS
+from support.waiting import PATIENCE_SECS, eventually
 
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", TESTS.parent / "target")).absolute()
 BINARY = TARGET / "debug" / "feedline"

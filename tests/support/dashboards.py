@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import feedline
 from support.child import say
-from support.processes import PATIENCE_SECS
+from support.waiting import PATIENCE_SECS
 
 LOADER: dict[str, Any] = {
     "loader": "Resumable",

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any
 
-from support.processes import PATIENCE_SECS
+from support.waiting import PATIENCE_SECS
 
 FEEDLINE = [sys.executable, "-m", "feedline"]
 

@@ -17,8 +17,9 @@ import feedline
 from conftest import Start
 from support.child import hear, say
 from support.loaders import Batch, Numbered, NumberedDataset
-from support.processes import Child, Report, eventually
+from support.processes import Child, Report
 from support.reading import expected, read
+from support.waiting import eventually
 
 SAMPLES, BATCH, AT = 60, 10, 30
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.processes import eventually
+from support.waiting import eventually
 
 MB = 1 << 20
 _THROTTLE = Path("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device")

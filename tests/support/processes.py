@@ -16,9 +16,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from support.stopping import resume, stop
+from support.waiting import PATIENCE_SECS
+
 TESTS = Path(__file__).parents[1]
 FAULTS = Path(os.environ.get("CARGO_TARGET_DIR", TESTS.parent / "target")).absolute() / "faults"
-PATIENCE_SECS = 60.0
 
 Report = dict[str, Any]
 
@@ -133,7 +135,9 @@ class Child:
 
     def resume(self) -> float:
         """Have it go on, and give the time at which it was told to."""
-        return self.signal(signal.SIGCONT)
+        at = time.monotonic()
+        resume(self.pid)
+        return at
 
     def kill(self) -> float:
         """`kill -9`, and the time at which it was sent."""
@@ -168,55 +172,6 @@ def _environment(fault: str | None) -> dict[str, str] | None:
         raise AssertionError(f"no extension with fault points in {FAULTS}: `make faults` builds it")
     path = os.pathsep.join([str(FAULTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**os.environ, "PYTHONPATH": path, "FEEDLINE_FAULT": fault}
-
-
-def eventually(condition: Callable[[], bool], *, within_secs: float = PATIENCE_SECS) -> None:
-    """Poll until the condition holds."""
-    deadline = time.monotonic() + within_secs
-    while not condition():
-        assert time.monotonic() < deadline, f"not so within {within_secs} s"
-        time.sleep(0.005)  # pause: polls
-
-
-def allow_to_go_wrong(secs: float) -> None:
-    """Let time pass in which something would happen that must not.
-
-    On a slow machine less happens in it: the test then finds less, and doesn't fail for that.
-    """
-    time.sleep(secs)  # pause: nothing can be waited for where nothing may happen
-
-
-def best_of(measure: Callable[[], float], *, below_secs: float, rounds: int = 5) -> None:
-    """Measure until a round takes less: another's work on this machine isn't ours."""
-    took: list[float] = []
-    while not took or min(took) >= below_secs:
-        assert len(took) < rounds, f"took {took} s, never less than {below_secs} s"
-        took.append(measure())
-
-
-def stop(pid: int) -> None:
-    """Stop a process. The signal itself is only a request: each thread runs on until it sees it."""
-    os.kill(pid, signal.SIGSTOP)
-    eventually(lambda: is_stopped(pid))
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether all threads of a process are stopped, by a signal or by a debugger."""
-    before = _states_of_threads(pid)
-    # A thread may have started another before it stopped.
-    is_complete = before.keys() == _states_of_threads(pid).keys()
-    # The main thread may have ended before the others.
-    alive = {state for state in before.values() if state not in "ZX"}
-    return is_complete and bool(alive) and alive <= {"T", "t"}
-
-
-def _states_of_threads(pid: int) -> dict[str, str]:
-    states = {}
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        # It may end while we look.
-        with contextlib.suppress(OSError):
-            states[task.name] = (task / "stat").read_text().rpartition(")")[2].split()[0]
-    return states
 
 
 def all_wait_for(pid: int, stats: Report) -> bool:

@@ -2,8 +2,8 @@
 
 time.sleep(...)           needs its reason on the same line: `# pause: a slow training step`;
 `allow_to_go_wrong` is for time in which nothing may happen
-signal.SIGSTOP            only in `processes.stop`, which waits until every thread has stopped
-monotonic() - begun < 5   is a maximum runtime; `processes.best_of` where one has to be measured
+signal.SIGSTOP            only in `stopping.stop`, which waits until every thread has stopped
+monotonic() - begun < 5   is a maximum runtime; `waiting.best_of` where one has to be measured
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from support.processes import TESTS, best_of, eventually, is_stopped, stop
+from support.processes import TESTS
+from support.stopping import is_stopped, stop
+from support.waiting import best_of, eventually
 
-HELPER = TESTS / "support" / "processes.py"
+HELPER = TESTS / "support" / "stopping.py"
 FILES = sorted(TESTS.rglob("*.py"))
 
 
@@ -28,7 +30,7 @@ def violations(text: str, *, is_helper: bool = False) -> Iterator[str]:
         if _is_pause(node) and "# pause: " not in lines[_last_line(node)]:
             yield f"{_last_line(node) + 1}: a sleep without a reason (`# pause: ...`)"
         elif isinstance(node, ast.Attribute) and node.attr == "SIGSTOP" and not is_helper:
-            yield f"{node.lineno}: SIGSTOP; `processes.stop` waits until all threads have stopped"
+            yield f"{node.lineno}: SIGSTOP; `stopping.stop` waits until all threads have stopped"
         elif _is_maximum_runtime(node):
             yield f"{_last_line(node) + 1}: a maximum runtime; a slow machine fails it"
 

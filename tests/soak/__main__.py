@@ -1,0 +1,106 @@
+"""`make soak`: the process tests in many rounds, side by side, on a busy machine."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from soak.disturb import busy, stops
+from soak.record import FAILURES, SEED
+from soak.summary import Failure, Round, exit_code, summary
+from support.processes import TESTS, processes_with
+from support.stopping import SOAK
+from support.waiting import PATIENCE_SECS, eventually
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m soak", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=4, help="tests side by side (4)")
+    parser.add_argument("--load", type=int, default=2, help="processes that only compute (2)")
+    parser.add_argument("--stops", type=float, default=2.0, help="stops in a second (2.0)")
+    parser.add_argument("--seed", type=int, default=None, help="of the first round")
+    parser.add_argument("tests", nargs="*", help="folders, files or tests; options after `--`")
+    return parser.parse_args()
+
+
+def run_round(number: int, seed: int, chosen: argparse.Namespace) -> Round:
+    print(f"\nsoak: round {number}, seed {seed}", flush=True)
+    # A short path: a socket's address has 108 bytes.
+    with tempfile.TemporaryDirectory(prefix="soak", dir="/tmp") as folder:
+        soak = Path(folder)
+        with busy(chosen.load), stops(soak, chosen.stops, seed):
+            code = run_tests(soak, seed, chosen.jobs, chosen.tests)
+        failures = read_failures(soak)
+        if code not in (0, 1):
+            failures.append(Failure(f"pytest ended with {code}"))
+        failures += left_behind(soak)
+    return Round(number, seed, failures)
+
+
+def run_tests(soak: Path, seed: int, jobs: int, tests: Sequence[str]) -> int:
+    command = [
+        *(sys.executable, "-m", "pytest", "-q", "-p", "soak.record", "-p", "no:cacheprovider"),
+        *("-n", str(jobs), "--dist", "worksteal", "-m", "processes and not alone"),
+        *(tests or [str(TESTS)]),
+    ]
+    environment = {**os.environ, SOAK: str(soak), SEED: str(seed)}
+    with subprocess.Popen(command, cwd=TESTS.parent, env=environment) as process:
+        try:
+            return process.wait()
+        finally:
+            # Ctrl-C reaches all of them; what doesn't end in time is ended below.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(PATIENCE_SECS)
+            process.kill()
+
+
+def read_failures(soak: Path) -> list[Failure]:
+    file = soak / FAILURES
+    lines = file.read_text().splitlines() if file.exists() else []
+    return [Failure(**json.loads(line)) for line in lines]
+
+
+def left_behind(soak: Path) -> list[Failure]:
+    """End what the round has left, and name it."""
+    with contextlib.suppress(AssertionError):
+        eventually(lambda: not processes_with(str(soak)), within_secs=10)
+    left = []
+    for pid in processes_with(str(soak)):
+        with contextlib.suppress(OSError):
+            command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()
+            os.kill(pid, signal.SIGKILL)
+            left.append(Failure(f"left behind: pid {pid}, {command}"))
+    return left
+
+
+def main() -> int:
+    chosen = options()
+    seed = random.randrange(1_000_000) if chosen.seed is None else chosen.seed
+    print(
+        f"soak: {chosen.rounds} round(s) from seed {seed}, {chosen.jobs} tests side by side, "
+        f"{chosen.load} busy processes, {chosen.stops:g} stops in a second",
+        flush=True,
+    )
+    rounds: list[Round] = []
+    try:
+        for number in range(1, chosen.rounds + 1):
+            # Each round has a seed of its own, with which it can be run again by itself.
+            rounds.append(run_round(number, seed + number - 1, chosen))
+    except KeyboardInterrupt:
+        print("\nsoak: interrupted", flush=True)
+    print(f"\n{summary(rounds)}", flush=True)
+    return exit_code(rounds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
