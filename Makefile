@@ -55,10 +55,10 @@ demo: setup ## four training jobs with a loader each, then on one feed (about a 
 test: setup check test-rust test-loom test-fuzz test-rust-examples test-python ## everything: lints, types, Rust, Python
 	@echo "all tests passed"
 
-# Two jobs unless told otherwise. What a test measures, and what starts processes, is left to `make test`.
+# What starts processes, and what measures, is left to `make test`.
 test-quick: setup plugins ## the inner loop, under two minutes: unit tests in Rust, and Python tests without processes
 	@$(in_scratch) cargo nextest run --workspace --exclude feedline-py --lib --status-level fail
-	@$(in_scratch) $(PY) -m pytest -q -n $(or $(JOBS),2) --dist worksteal -m "not processes and not alone and not slow" $(ARGS)
+	@$(in_scratch) $(PY) -m pytest -q -n $(or $(JOBS),2) --dist worksteal -m "not processes and not alone" $(ARGS)
 
 test-frameworks: setup $(FRAMEWORKS_STAMP) ## Lightning, Accelerate, Keras, JAX, Ray and others on a feed
 	@$(in_scratch) $(FRAMEWORKS)/bin/python -m pytest $(beside) tests/frameworks $(ARGS)

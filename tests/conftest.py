@@ -26,7 +26,7 @@ from support.processes import (
 from support.waiting import eventually
 
 WATCHDOG_SECS = 180.0
-# Most of what is in them starts processes, with or without the fixture `start`.
+# Most of what is in them starts processes, with or without a fixture that does.
 PROCESS_FOLDERS = {
     *("access", "chaos", "cli", "documentation", "frameworks", "observing", "resilience"),
     "sharing",
@@ -60,7 +60,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _starts_processes(item: pytest.Item) -> bool:
     folder = item.path.relative_to(TESTS).parts[0]
-    return folder in PROCESS_FOLDERS or "start" in getattr(item, "fixturenames", ())
+    fixtures = {"start", "servers_leave"}.intersection(getattr(item, "fixturenames", ()))
+    return folder in PROCESS_FOLDERS or bool(fixtures)
 
 
 def _text(file: Path) -> str:

@@ -98,6 +98,7 @@ def read_all(feed: Any, results: Any) -> None:
     results.put((len(feed), ids(feed)))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_another_process_has_a_place_of_its_own(server: feedline.Server, method: str) -> None:
     feed = feedline.attach("train", batch_size=48)

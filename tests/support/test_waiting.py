@@ -99,7 +99,7 @@ def test_what_does_not_is_left_alone(code: str) -> None:
 
 THREADS = """
 import sys, threading
-for _ in range(30):
+for _ in range(8):
     threading.Thread(target=lambda: [None for _ in iter(int, 1)], daemon=True).start()
 print("running", flush=True)
 sys.stdin.read()
