@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import feedline
 from feedline._torch import TorchFeed
+from support.waiting import eventually
 
 SAMPLES = 650
 
@@ -151,8 +152,9 @@ def test_a_copy_of_a_transform_that_has_no_name(server: feedline.Server) -> None
 
 
 def test_a_copy_of_a_feed_that_is_gone_can_be_made_and_says_so() -> None:
-    with feedline.Server([np.arange(4)], "train"):
-        text = pickle.dumps(feedline.attach("train", timeout_secs=0.1))
+    with feedline.Server([np.arange(4)], "train") as server:
+        eventually(lambda: bool(server.stats()["batches"]))
+        text = pickle.dumps(feedline.attach("train", timeout_secs=2))
     feed = pickle.loads(text)
     with pytest.raises(feedline.FeedNotFoundError, match='no feed named "train"'):
         next(iter(feed))

@@ -189,7 +189,7 @@ def test_the_owner_gets_in_where_consumers_do_not(start: Start, folder: Path) ->
     for feed in attached:
         next(iter(feed))
     with pytest.raises(feedline.StalledError, match="as many consumers as it can"):
-        next(iter(feedline.attach("train", batch_size=10, timeout_secs=0.5)))
+        next(iter(feedline.attach("train", batch_size=10, timeout_secs=3)))
     command = [sys.executable, "-m", "feedline", "stop", "train"]
     stop = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     assert stop.stderr == f"stopped train (pid {server.pid})\n"

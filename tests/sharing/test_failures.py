@@ -108,9 +108,17 @@ def test_what_the_loader_raises_is_raised_by_all(start: Start, folder: Path) -> 
         )
 
 
-def test_a_loader_that_takes_too_long(folder: Path) -> None:
+def test_a_loader_that_takes_too_long(folder: Path, tmp_path: Path) -> None:
+    go_on = tmp_path / "go_on"
+
+    def slowly() -> list[Any]:
+        while not go_on.exists():
+            time.sleep(0.02)  # pause: polls
+        return numbers()
+
     with pytest.raises(feedline.StalledError) as raised:
         feedline.share(slowly, "train", timeout_secs=0.5, linger_secs=0.1)
+    go_on.touch()
     assert "make_loader has not returned" in str(raised.value)
     assert str(folder / "train.log") in str(raised.value)
 
@@ -177,9 +185,3 @@ def test_bad_options_start_nothing(
         feedline.share(numbers, "train", **options)
     assert message in str(raised.value)
     assert not list(folder.iterdir())
-
-
-def slowly() -> list[Any]:
-    print("making the loader")
-    time.sleep(2.0)  # pause: slow on purpose
-    return numbers()
