@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from soak.disturb import busy, stops
+from soak.disturb import Stops, busy
 from soak.record import FAILURES, SEED
 from soak.summary import Failure, Round, exit_code, summary
 from support.processes import TESTS, processes_with
@@ -38,8 +38,9 @@ def run_round(number: int, seed: int, chosen: argparse.Namespace) -> Round:
     # A short path: a socket's address has 108 bytes.
     with tempfile.TemporaryDirectory(prefix="soak", dir="/tmp") as folder:
         soak = Path(folder)
-        with busy(chosen.load), stops(soak, chosen.stops, seed):
+        with busy(chosen.load), Stops(soak, chosen.stops, seed) as stops:
             code = run_tests(soak, seed, chosen.jobs, chosen.tests)
+        print(f"soak: stopped a process {stops.count} times", flush=True)
         failures = read_failures(soak)
         if code not in (0, 1):
             failures.append(Failure(f"pytest ended with {code}"))

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 from support.processes import processes_with
 from support.stopping import resume_in_passing, stop_in_passing
@@ -35,31 +36,35 @@ def busy(processes: int) -> Iterator[None]:
             one.wait()
 
 
-@contextlib.contextmanager
-def stops(soak: Path, per_sec: float, seed: int) -> Iterator[None]:
-    """Stop a process of the soak so many times a second, and have it go on."""
-    over = threading.Event()
-    thread = threading.Thread(target=_stop_some, args=(soak, per_sec, random.Random(seed), over))
-    if per_sec > 0:
-        thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        if per_sec > 0:
-            thread.join()
+class Stops:
+    """While it is entered, a process of the soak is stopped now and then, and goes on again."""
 
+    def __init__(self, soak: Path, per_sec: float, seed: int) -> None:
+        self.count = 0
+        self._soak = soak
+        self._per_sec = per_sec
+        self._chance = random.Random(seed)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
 
-def _stop_some(soak: Path, per_sec: float, chance: random.Random, over: threading.Event) -> None:
-    while not over.wait(chance.expovariate(per_sec)):
-        which, secs = chance.random(), chance.uniform(0.0, LONGEST_STOP_SECS)
-        pids = [pid for pid in processes_with(str(soak)) if not _has_fault(pid)]
-        if not pids:
-            continue
-        pid = pids[int(which * len(pids))]
-        if stop_in_passing(pid, soak):
-            over.wait(secs)
-            resume_in_passing(pid, soak)
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        if not self._per_sec:
+            return
+        while not self._over.wait(self._chance.expovariate(self._per_sec)):
+            which, secs = self._chance.random(), self._chance.uniform(0.0, LONGEST_STOP_SECS)
+            pids = [pid for pid in processes_with(str(self._soak)) if not _has_fault(pid)]
+            if pids and stop_in_passing(pid := pids[int(which * len(pids))], self._soak):
+                self.count += 1
+                self._over.wait(secs)
+                resume_in_passing(pid, self._soak)
 
 
 def _has_fault(pid: int) -> bool:
