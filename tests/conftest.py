@@ -23,6 +23,7 @@ from support.processes import (
     processes_with,
     shared_memory_files,
 )
+from support.stopping import SOAK
 from support.waiting import eventually
 
 WATCHDOG_SECS = 180.0
@@ -79,7 +80,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
     At the end nothing of Feedline may be left: no process, no file in /dev/shm, none in the folder.
     """
-    path = Path(tempfile.mkdtemp(prefix="fl", dir="/tmp"))
+    path = Path(tempfile.mkdtemp(prefix="fl", dir=os.environ.get(SOAK, "/tmp")))
     monkeypatch.setenv("FEEDLINE_DIR", str(path))
     shared_before = shared_memory_files()
     children_before = set(children_of_this_process())

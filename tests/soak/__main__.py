@@ -14,12 +14,16 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from soak.disturb import Stops, busy
 from soak.record import FAILURES, SEED
 from soak.summary import Failure, Round, exit_code, summary
 from support.processes import TESTS, processes_with
 from support.stopping import SOAK
 from support.waiting import PATIENCE_SECS, eventually
+
+INTERRUPTED = Failure("interrupted")
 
 
 def options() -> argparse.Namespace:
@@ -41,11 +45,18 @@ def run_round(number: int, seed: int, chosen: argparse.Namespace) -> Round:
         with busy(chosen.load), Stops(soak, chosen.stops, seed) as stops:
             code = run_tests(soak, seed, chosen.jobs, chosen.tests)
         print(f"soak: stopped a process {stops.count} times", flush=True)
-        failures = read_failures(soak)
-        if code not in (0, 1):
-            failures.append(Failure(f"pytest ended with {code}"))
-        failures += left_behind(soak)
-    return Round(number, seed, failures)
+        left = end_what_is_left(soak)
+        return Round(number, seed, [*read_failures(soak), *ended(code), *left])
+
+
+def ended(code: int) -> list[Failure]:
+    """Say how pytest ended, if not with tests that passed or failed."""
+    match code:
+        case pytest.ExitCode.OK | pytest.ExitCode.TESTS_FAILED:
+            return []
+        case pytest.ExitCode.INTERRUPTED:
+            return [INTERRUPTED]
+    return [Failure(f"pytest ended with {code}")]
 
 
 def run_tests(soak: Path, seed: int, jobs: int, tests: Sequence[str]) -> int:
@@ -55,13 +66,18 @@ def run_tests(soak: Path, seed: int, jobs: int, tests: Sequence[str]) -> int:
         *(tests or [str(TESTS)]),
     ]
     environment = {**os.environ, SOAK: str(soak), SEED: str(seed)}
-    with subprocess.Popen(command, cwd=TESTS.parent, env=environment) as process:
+    # A group of its own: an interrupt is handed on below, once.
+    with subprocess.Popen(
+        command, cwd=TESTS.parent, env=environment, stdin=subprocess.DEVNULL, process_group=0
+    ) as process:
         try:
             return process.wait()
-        finally:
-            # Ctrl-C reaches all of them; what doesn't end in time is ended below.
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(PATIENCE_SECS)
+            return pytest.ExitCode.INTERRUPTED
+        finally:
             process.kill()
 
 
@@ -71,7 +87,7 @@ def read_failures(soak: Path) -> list[Failure]:
     return [Failure(**json.loads(line)) for line in lines]
 
 
-def left_behind(soak: Path) -> list[Failure]:
+def end_what_is_left(soak: Path) -> list[Failure]:
     """End what the round has left, and name it."""
     with contextlib.suppress(AssertionError):
         eventually(lambda: not processes_with(str(soak)), within_secs=10)
@@ -86,6 +102,7 @@ def left_behind(soak: Path) -> list[Failure]:
 
 def main() -> int:
     chosen = options()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     seed = random.randrange(1_000_000) if chosen.seed is None else chosen.seed
     print(
         f"soak: {chosen.rounds} round(s) from seed {seed}, {chosen.jobs} tests side by side, "
@@ -93,12 +110,11 @@ def main() -> int:
         flush=True,
     )
     rounds: list[Round] = []
-    try:
-        for number in range(1, chosen.rounds + 1):
-            # Each round has a seed of its own, with which it can be run again by itself.
-            rounds.append(run_round(number, seed + number - 1, chosen))
-    except KeyboardInterrupt:
-        print("\nsoak: interrupted", flush=True)
+    for number in range(1, chosen.rounds + 1):
+        # Each round has a seed of its own, with which it can be run again by itself.
+        rounds.append(run_round(number, seed + number - 1, chosen))
+        if INTERRUPTED in rounds[-1].failures:
+            break
     print(f"\n{summary(rounds)}", flush=True)
     return exit_code(rounds)
 
