@@ -98,6 +98,16 @@ def read_on(consumer: Child, epochs: int) -> Report:
     return beat
 
 
+def all_read_on(consumers: list[Child], epochs: int) -> None:
+    """Wait until all have read so many more epochs; one that fails may be why another waits."""
+    for consumer in consumers:
+        try:
+            read_on(consumer, epochs)
+        except AssertionError as error:
+            others = [other.said()[-1:] for other in consumers if other is not consumer]
+            raise AssertionError(f"{error}\nthe others said last: {others}") from error
+
+
 def longest_pause(report: Report, since: float) -> float:
     """Give the longest wait for a batch that was not over before `since`."""
     return max((secs for secs, at in report["pauses"] if at + secs > since), default=0.0)

@@ -12,7 +12,7 @@ import feedline
 from chaos import actor
 from chaos.conftest import Note
 from chaos.points import RING, SAMPLES, SERVER
-from chaos.stage import await_death, await_report, longest_pause, read_on
+from chaos.stage import all_read_on, await_death, await_report, longest_pause
 from conftest import Start
 from support import roles
 from support.reading import read
@@ -45,8 +45,7 @@ def test_killed_and_started_again(point: str, start: Start, tmp_path: Path, note
     died_at = await_death(server)
     server = start(roles.serve, **options)
     server.expect("ready")
-    for consumer in consumers:
-        read_on(consumer, 2)
+    all_read_on(consumers, 2)
     for consumer in consumers:
         consumer.tell("end")
     pauses = [longest_pause(await_report(consumer, "done"), died_at) for consumer in consumers]

@@ -41,7 +41,10 @@ WARN_SECS = 0.3
 
 @pytest.mark.parametrize("how", ["wait_in_python", "wait_for_a_lock"])
 def test_everyone_is_told_where_it_hangs_and_goes_on(start: Start, release: Path, how: str) -> None:
-    server = hanging_server(start, release, how=how, loader_warn_secs=WARN_SECS, wait_for=2)
+    # It ends only when it has been heard: a line is logged beside what goes on.
+    last = release.with_name("last")
+    options: dict[str, Any] = {"loader_warn_secs": WARN_SECS, "wait_for": 2, "last": str(last)}
+    server = hanging_server(start, release, how=how, **options)
     consumers = [start(consume) for _ in range(2)]
     for child in (server, *consumers):
         text = logged(
@@ -56,6 +59,7 @@ def test_everyone_is_told_where_it_hangs_and_goes_on(start: Start, release: Path
         assert "_server.py" not in text
     release.touch()
     logged(server, "goes on")
+    last.touch()
     for consumer in consumers:
         expect_whole_epoch(consumer)
     expect(server, "done")

@@ -133,7 +133,8 @@ def test_the_server_is_nobodys_child_and_leaves_after_the_last_consumer(folder: 
         allow_to_go_wrong(1.0)  # somebody is attached for longer than it lingers
         assert [one.pid for one in feedline.feeds()] == [pid]
     eventually(lambda: not feedline.feeds())
-    eventually(lambda: not list(folder.iterdir()))
+    # What it had to say, of a machine that stood still, may stay.
+    eventually(lambda: all(path.suffix == ".log" for path in folder.iterdir()))
     with feedline.share(numbers, "train", batch_size=7, linger_secs=0.1) as again:
         assert again.stats()["server_pid"] != pid
         assert ids(again) == list(range(SAMPLES))
