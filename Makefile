@@ -40,7 +40,7 @@ in_scratch = scratch=$$(mktemp -d /tmp/feedline.XXXXXX); trap 'rm -rf "$$scratch
 # `make test JOBS=3`: so many Python tests side by side. They wait more than they compute.
 beside = $(if $(JOBS),-n $(JOBS) --dist worksteal)
 
-.PHONY: help setup demo docs test check bench chaos race faults fuzz fuzz-corpus clean
+.PHONY: help setup demo docs test test-quick check bench chaos race soak faults fuzz fuzz-corpus clean
 .PHONY: lint-rust lint-python types licences test-rust test-loom test-fuzz test-rust-examples test-python
 .PHONY: frameworks plugins test-frameworks
 
@@ -54,6 +54,11 @@ demo: setup ## four training jobs with a loader each, then on one feed (about a 
 
 test: setup check test-rust test-loom test-fuzz test-rust-examples test-python ## everything: lints, types, Rust, Python
 	@echo "all tests passed"
+
+# What starts processes, and what measures, is left to `make test`.
+test-quick: setup plugins ## the inner loop, under two minutes: unit tests in Rust, and Python tests without processes
+	@$(in_scratch) cargo nextest run --workspace --exclude feedline-py --lib --status-level fail
+	@$(in_scratch) $(PY) -m pytest -q -n $(or $(JOBS),2) --dist worksteal -m "not processes and not alone" $(ARGS)
 
 test-frameworks: setup $(FRAMEWORKS_STAMP) ## Lightning, Accelerate, Keras, JAX, Ray and others on a feed
 	@$(in_scratch) $(FRAMEWORKS)/bin/python -m pytest $(beside) tests/frameworks $(ARGS)
@@ -78,12 +83,18 @@ bench: setup ## Feedline beside its peers; a table here, a JSON file under bench
 	@$(PY) -m benchmarks $(ARGS)
 
 chaos: setup ## a random schedule of faults: SECS=600 SEED=... POLICY=block|history|skip|replay|restart
-	@$(in_scratch) PYTHONPATH=tests $(PY) -m chaos --secs $(or $(SECS),60) \
+	@$(in_scratch) PYTHONPATH=$(CURDIR)/tests $(PY) -m chaos --secs $(or $(SECS),60) \
 		$(if $(SEED),--seed $(SEED)) $(if $(POLICY),--policy $(POLICY)) $(if $(CONSUMERS),--consumers $(CONSUMERS))
 
 race: setup ## share() called by JOBS (50) processes at once, ROUNDS (10) times, some killed; SEED=...
-	@$(in_scratch) PYTHONPATH=tests $(PY) -m chaos.race --rounds $(or $(ROUNDS),10) --jobs $(or $(JOBS),50) \
+	@$(in_scratch) PYTHONPATH=$(CURDIR)/tests $(PY) -m chaos.race --rounds $(or $(ROUNDS),10) --jobs $(or $(JOBS),50) \
 		$(if $(SEED),--seed $(SEED))
+
+# LOAD busy processes beside the tests, STOPS of random processes in a second; 0 turns either off.
+soak: setup faults ## for the night: the process tests, ROUNDS (1) times, JOBS (4) side by side; LOAD=2 STOPS=2 SEED=...
+	@cargo build --quiet -p feedline-cli
+	@$(in_scratch) PYTHONPATH=$(CURDIR)/tests $(PY) -m soak --rounds $(or $(ROUNDS),1) --jobs $(or $(JOBS),4) \
+		--load $(or $(LOAD),2) --stops $(or $(STOPS),2) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 clean: ## remove everything that make has made, .venv included
 	rm -rf $(VENV) $(FRAMEWORKS) .venv-peers target build dist .mypy_cache .pytest_cache .ruff_cache python/feedline/*.so

@@ -15,26 +15,37 @@ from typing import Any
 
 import pytest
 
-from example_runs import Run, end, start_example
-from processes import (
+from support.example_runs import Run, end, start_example
+from support.processes import (
+    TESTS,
     Child,
     children_of_this_process,
-    eventually,
     processes_with,
     shared_memory_files,
 )
+from support.stopping import SOAK
+from support.waiting import eventually
 
 WATCHDOG_SECS = 180.0
+# Most of what is in them starts processes, with or without a fixture that does.
+PROCESS_FOLDERS = {
+    *("access", "chaos", "cli", "documentation", "frameworks", "observing", "resilience"),
+    "sharing",
+}
 
 Start = Callable[..., Child]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Undo what a shell or nohup does to a job: its children would ignore what tests send."""
+    """Give the processes that tests start signals and a path on which they find the tests."""
+    # A shell or nohup has a job ignore signals, and its children would ignore what tests send.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         # This process goes on ignoring it; programs that it starts do not.
         signal.signal(signal.SIGHUP, lambda *_: None)
+    # What tests start finds `support` and the tests' own functions, wherever it runs.
+    paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -44,6 +55,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(secs, method=method))
+        if _starts_processes(item):
+            item.add_marker(pytest.mark.processes)
+
+
+def _starts_processes(item: pytest.Item) -> bool:
+    folder = item.path.relative_to(TESTS).parts[0]
+    fixtures = {"start", "servers_leave"}.intersection(getattr(item, "fixturenames", ()))
+    return folder in PROCESS_FOLDERS or bool(fixtures)
 
 
 def _text(file: Path) -> str:
@@ -61,7 +80,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
     At the end nothing of Feedline may be left: no process, no file in /dev/shm, none in the folder.
     """
-    path = Path(tempfile.mkdtemp(prefix="fl", dir="/tmp"))
+    path = Path(tempfile.mkdtemp(prefix="fl", dir=os.environ.get(SOAK, "/tmp")))
     monkeypatch.setenv("FEEDLINE_DIR", str(path))
     shared_before = shared_memory_files()
     children_before = set(children_of_this_process())
@@ -75,6 +94,9 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             eventually(lambda: not _processes_left(path, children_before))
         left = _processes_left(path, children_before)
     files = {file.name: _text(file) for file in path.iterdir()} if path.exists() else {}
+    # Others on this machine may have files there for a moment.
+    with contextlib.suppress(AssertionError):
+        eventually(lambda: shared_memory_files() <= shared_before)
     shared = sorted(shared_memory_files() - shared_before)
     for pid in left:
         with contextlib.suppress(ProcessLookupError):

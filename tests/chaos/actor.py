@@ -24,8 +24,8 @@ import numpy as np
 
 import feedline
 from chaos.judge import Judge, Policy, Wrong
-from child import hear, say
-from reading import is_exact, keys_of
+from support.child import hear, say
+from support.reading import is_exact, keys_of
 
 Kept = deque[tuple[Any, Any, Any]]
 """A batch, and what was in it."""
@@ -225,7 +225,7 @@ class Actor:
         while True:
             self.away |= self._is_late()
             self.ticked = time.monotonic()
-            time.sleep(0.02)
+            time.sleep(0.02)  # pause: ticks
 
     @property
     def _patience(self) -> float:
@@ -250,7 +250,7 @@ class Actor:
                 _look_again(kept[0])
             kept.append(entry)
         if manner.slow_secs:
-            time.sleep(manner.slow_secs)
+            time.sleep(manner.slow_secs)  # pause: slow on purpose
         _look_again(entry)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from loaders import EPOCH
+from support.loaders import EPOCH
 
 Policy = Literal["block", "history", "skip", "replay", "restart"]
 POLICIES: tuple[Policy, ...] = ("block", "history", "skip", "replay", "restart")

@@ -94,7 +94,7 @@ class Race:
         """Kill jobs and servers at random moments of the first half second or so."""
         wanted = self.chance.choice([0, 0, 1, 2, 5])
         for _ in range(wanted):
-            time.sleep(self.chance.expovariate(1 / 0.08))
+            time.sleep(self.chance.expovariate(1 / 0.08))  # pause: kills at random times
             what = self.chance.choice(["job", "starter", "server"])
             if what == "server":
                 self._kill_server()
@@ -128,7 +128,7 @@ class Race:
                     for pid in left:
                         os.kill(pid, signal.SIGKILL)
                     raise Failed(f"{self.name}: {len(left)} jobs hang")
-                time.sleep(0.005)
+                time.sleep(0.005)  # pause: polls
 
     def _judge(self) -> str:
         outcomes = []
@@ -154,7 +154,7 @@ class Race:
         while list(hosts(self.name)):
             if time.monotonic() > deadline:
                 raise Failed(f"{self.name}: its server stays")
-            time.sleep(0.01)
+            time.sleep(0.01)  # pause: polls
         return (
             f"{self.name}: {len(outcomes)} jobs read all, {len(self.killed)} killed; "
             f"{len(makers)} servers, {self.killed_servers} killed"

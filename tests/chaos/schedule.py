@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import roles
 from chaos import actor
 from chaos.judge import Policy
-from processes import Child, Report, eventually, processes_with, shared_memory_files
+from support import roles
+from support.processes import Child, Report, processes_with, shared_memory_files
+from support.waiting import eventually
 
 # The last of its batches of ten is smaller.
 SAMPLES = 605
@@ -161,14 +162,14 @@ class Round:
         # Under wait_for nobody gets anything before the last one has come.
         while not all(slot.last for slot in self.slots):
             self._watch()
-            time.sleep(0.01)
+            time.sleep(0.01)  # pause: polls
         began = time.monotonic()
         due = list(self.actions)
         while time.monotonic() < began + self.secs:
             while due and due[0].at <= time.monotonic() - began:
                 self._act(due.pop(0))
             self._watch()
-            time.sleep(0.01)
+            time.sleep(0.01)  # pause: polls
         self._end()
         eventually(lambda: not self._stats()["consumers"])
         eventually(lambda: self._descriptors() <= descriptors)
@@ -209,7 +210,7 @@ class Round:
             self._retire(slot)
             self.slots[action.slot] = self._enter(action.slot, slot.born + 1)
         else:
-            slot.child.signal(signal.SIGSTOP)
+            slot.child.stop()
             slot.resumes_at = time.monotonic() + action.secs
 
     def _watch(self) -> None:
@@ -220,7 +221,7 @@ class Round:
             if slot.resumes_at is not None and slot.resumes_at <= now:
                 slot.resumes_at = None
                 slot.heard_at = now
-                slot.child.signal(signal.SIGCONT)
+                slot.child.resume()
             self._hear(slot)
             if slot.resumes_at is None and now - slot.heard_at > HANG_SECS:
                 self._report_hang(slot)
@@ -245,14 +246,14 @@ class Round:
     def _end(self) -> None:
         """Ask everybody to finish, and wait until they have."""
         for slot in self.slots:
-            slot.child.signal(signal.SIGCONT)
+            slot.child.resume()
             slot.resumes_at = None
             slot.heard_at = time.monotonic()
             slot.child.tell("end")
         for slot in self.slots:
             while slot.last.get("event") != "done":
                 self._watch()
-                time.sleep(0.01)
+                time.sleep(0.01)  # pause: polls
             assert slot.child.exit_code() == 0, slot.child.stderr
             self._retire(slot)
 
@@ -265,7 +266,7 @@ class Round:
 
     def _report_hang(self, slot: Slot) -> None:
         slot.child.signal(signal.SIGUSR1)
-        time.sleep(0.5)
+        time.sleep(0.5)  # pause: for its stack to be written
         raise AssertionError(
             f"pid {slot.child.pid} got no batch for {HANG_SECS} s\nmanner: {slot.manner}\n"
             f"last: {slot.last}\nserver: {self._stats()}\nits stack: {slot.child.stderr}\n"

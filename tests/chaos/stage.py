@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import feedline
-import roles
 from chaos import actor
 from chaos.judge import Policy
 from chaos.points import RING, SAMPLES
 from conftest import Start
-from loaders import Numbered
-from processes import PATIENCE_SECS, Child, Report, eventually, is_stopped
-from reading import expected, read
+from support import roles
+from support.loaders import Numbered
+from support.processes import Child, Report
+from support.reading import expected, read
+from support.stopping import is_stopped
+from support.waiting import PATIENCE_SECS, eventually
 
 LONGEST_STALL_SECS = 60.0
 BEATS = ("reading", "beat", "manner")
@@ -94,6 +96,16 @@ def read_on(consumer: Child, epochs: int) -> Report:
     while (beat := await_report(consumer, "beat"))["epochs"] < first["epochs"] + epochs:
         pass
     return beat
+
+
+def all_read_on(consumers: list[Child], epochs: int) -> None:
+    """Wait until all have read so many more epochs; one that fails may be why another waits."""
+    for consumer in consumers:
+        try:
+            read_on(consumer, epochs)
+        except AssertionError as error:
+            others = [other.said()[-1:] for other in consumers if other is not consumer]
+            raise AssertionError(f"{error}\nthe others said last: {others}") from error
 
 
 def longest_pause(report: Report, since: float) -> float:

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 import feedline
-import roles
 from conftest import Start
-from loaders import Numbered
-from processes import Child
-from reading import expected, read
+from support import roles
+from support.loaders import Numbered
+from support.processes import Child
+from support.reading import expected, read
 
 ROOT = Path(__file__).parents[2]
 WALL_CLOCK = re.compile(r"SystemTime|CLOCK_REALTIME|\btime\.time\(|datetime\.now|Realtime\b")

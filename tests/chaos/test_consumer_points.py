@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import time
-
 import pytest
 
 from chaos.conftest import Note
 from chaos.points import CONSUMER
 from chaos.stage import Stage, await_death, await_stop, longest_pause, read_on
 from conftest import Start
+from support.waiting import allow_to_go_wrong
 
 STALL_SECS = 2.0
 
@@ -35,9 +33,9 @@ def test_stopped_for_a_moment(point: str, start: Start) -> None:
     stage = Stage(start, survivors=1)
     victim = stage.consumer(fault=fault(point, "stop"), **CONSUMER[point][1])
     await_stop(victim)
-    # Long enough for the ring to fill and everyone to wait.
-    time.sleep(0.3)
-    victim.signal(signal.SIGCONT)
+    # The ring may fill, and everyone may have to wait.
+    allow_to_go_wrong(0.3)
+    victim.resume()
     stage.go_on()
     if "leave_after" not in CONSUMER[point][1]:
         read_on(victim, 1)
@@ -52,7 +50,7 @@ def test_stopped_for_longer_than_the_stall_time(point: str, start: Start, note: 
     victim = stage.consumer(fault=fault(point, "stop"), **CONSUMER[point][1])
     stopped_at = await_stop(victim)
     stage.go_on(epochs=5)
-    victim.signal(signal.SIGCONT)
+    victim.resume()
     if "leave_after" not in CONSUMER[point][1]:
         read_on(victim, 1)
     *others, last = stage.end(victim)

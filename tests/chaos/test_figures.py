@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-import roles
 from chaos import actor
 from chaos.conftest import Note
 from chaos.points import SAMPLES
 from chaos.stage import Stage, await_report, serve_again
 from conftest import Start
-from processes import Child, eventually
+from support import roles
+from support.processes import Child, all_wait_for
+from support.waiting import eventually
 
 pytestmark = pytest.mark.alone
 
@@ -22,13 +23,7 @@ LOST_WITHIN_SECS = 1.0
 
 
 def _await_all_waiting(victim: Child, stage: Stage) -> None:
-    def all_wait() -> bool:
-        stats = stage.server.ask("stats")["stats"]
-        is_full = stats["ring_samples"] - stats["ring_used_samples"] < 10
-        others = [one for one in stats["consumers"] if one["pid"] != victim.pid]
-        return is_full and all(one["waiting"] for one in others)
-
-    eventually(all_wait)
+    eventually(lambda: all_wait_for(victim.pid, stage.server.ask("stats")["stats"]))
 
 
 def test_a_consumer_is_killed_and_the_others_go_on(start: Start, note: Note) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chaos.judge import Judge, Policy, Wrong
-from loaders import EPOCH
+from support.loaders import EPOCH
 
 
 def keys(epoch: int, start: int, stop: int) -> list[int]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import signal
-import time
 from pathlib import Path
 
 import feedline
-import roles
 from chaos.conftest import Note
 from chaos.stage import serve_again
-from child import hear, say
 from conftest import Start
-from processes import eventually, is_stopped
-from reading import read
+from support import roles
+from support.child import hear, say
+from support.reading import read
+from support.waiting import allow_to_go_wrong
 
 BROKEN_AT = 1000
 SIZES = (1, 7, 64, 10)
@@ -50,14 +48,13 @@ def test_it_raises_while_one_is_stopped_and_one_is_dead(start: Start, note: Note
     for reader in (*readers, victim):
         reader.expect("reading")
     stopped = readers[0]
-    stopped.signal(signal.SIGSTOP)
-    eventually(lambda: is_stopped(stopped.pid))
+    stopped.stop()
     for reader in (*readers, victim):
         reader.tell("go on")
     victim.kill()
-    # Everybody waits for the one that is stopped.
-    time.sleep(0.5)
-    resumed_at = stopped.signal(signal.SIGCONT)
+    # Everybody has to wait for the one that is stopped.
+    allow_to_go_wrong(0.5)
+    resumed_at = stopped.resume()
     for reader, size in zip(readers, SIZES, strict=False):
         report = reader.expect("failed")
         # A smaller batch would be an epoch's last, and this is none.

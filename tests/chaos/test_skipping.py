@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,10 +9,10 @@ from typing import Any
 
 import feedline
 from chaos.stage import await_stop
-from child import say
 from conftest import Start
-from loaders import Numbered
-from reading import read
+from support.child import say
+from support.loaders import Numbered
+from support.reading import read
 
 SAMPLES, GATE = 600, 200
 
@@ -52,7 +51,7 @@ def test_overtaken_while_it_waits(start: Start) -> None:
         loader.gate.set()
         assert reading.result().exact
         read(iter(fast), limit=30)
-        slow.signal(signal.SIGCONT)
+        slow.resume()
         report = slow.expect("read")
         assert report["exact"]
         assert report["keys"] == sorted(set(report["keys"]))

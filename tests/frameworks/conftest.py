@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 import feedline
-import roles
 from conftest import Start
-from example_runs import Run, output_of
 from frameworks.sources import shuffled
-from processes import Child, eventually, processes_with
+from support import roles
+from support.example_runs import Run, output_of
+from support.processes import Child, processes_with
+from support.waiting import eventually
 
 HERE = Path(__file__).parent
 # Several processes import a framework at once, on two cores.

@@ -17,8 +17,8 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import feedline
-from child import say
-from loaders import EPOCH, content
+from support.child import say
+from support.loaders import EPOCH, content
 
 BATCH = 16
 
@@ -32,7 +32,7 @@ def die(feed: feedline.Feed, rank: int) -> None:
         begun.touch()
         signal.pause()
     while not begun.exists():
-        time.sleep(0.01)
+        time.sleep(0.01)  # pause: polls
     say("dies", rank=rank)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -40,7 +40,7 @@ def die(feed: feedline.Feed, rank: int) -> None:
 def train(epochs: int, incident: str) -> None:
     rank = int(os.environ["RANK"])
     if incident == "late" and rank == 1:
-        time.sleep(1)
+        time.sleep(1)  # pause: late on purpose
     feed = feedline.attach("train", batch_size=BATCH, shard="auto")
     if incident == "late":
         # A look at a batch before the ranks wait for each other.

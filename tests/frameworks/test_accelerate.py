@@ -15,10 +15,10 @@ from accelerate.utils import DataLoaderConfiguration
 from torch import nn
 
 import feedline
-from child import hear, say
 from conftest import Start
 from frameworks.conftest import RunTwice, Serve
 from frameworks.sources import WIDTH, orders
+from support.child import hear, say
 
 SAMPLES = 46
 BATCH = 8

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import feedline
-import roles
-from child import say
 from conftest import Start
 from frameworks.conftest import RunTwice
-from loaders import EPOCH, content
+from support import roles
+from support.child import say
+from support.loaders import EPOCH, content
 
 SAMPLES = 6000
 ALIGNED = 64  # bytes of a sample: every batch begins where JAX needs it to

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import feedline
-import roles
-from child import say
 from conftest import Start
-from example_runs import Run, output_of
 from frameworks.conftest import PATIENCE_SECS
-from loaders import EPOCH, content
-from reading import cut
+from support import roles
+from support.child import say
+from support.example_runs import Run, output_of
+from support.loaders import EPOCH, content
+from support.reading import cut
 
 SAMPLES = 100
 WIDTH = 4

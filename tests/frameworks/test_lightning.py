@@ -12,10 +12,10 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from torch import nn
 
 import feedline
-from child import hear, say
 from conftest import Start
 from frameworks.conftest import RunTwice, Serve
 from frameworks.sources import WIDTH, orders
+from support.child import hear, say
 
 SAMPLES = 50
 BATCH = 8

@@ -24,10 +24,10 @@ from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
 import feedline
-from child import say
 from conftest import Start
 from frameworks.conftest import Serve
 from frameworks.sources import WIDTH, orders, shuffled
+from support.child import say
 
 SAMPLES = 50
 BATCH = 8

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import feedline
-import roles
-from child import say
 from conftest import Start
 from frameworks.conftest import RunTwice
-from loaders import EPOCH
-from reading import is_exact, keys_of
+from support import roles
+from support.child import say
+from support.loaders import EPOCH
+from support.reading import is_exact, keys_of
 
 SAMPLES = 600
 EPOCHS = 2

@@ -10,10 +10,10 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import feedline
-from child import hear, say
 from conftest import Start
 from frameworks.conftest import RunTwice, Serve
 from frameworks.sources import WIDTH, orders
+from support.child import hear, say
 
 SAMPLES = 50
 EPOCHS = 3

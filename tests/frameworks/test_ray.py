@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import feedline
-import roles
-from child import say
 from conftest import Start
-from example_runs import Run, output_of
 from frameworks.conftest import PATIENCE_SECS
-from loaders import EPOCH
-from reading import is_exact, keys_of
+from support import roles
+from support.child import say
+from support.example_runs import Run, output_of
+from support.loaders import EPOCH
+from support.reading import is_exact, keys_of
 
 SAMPLES = 600
 EPOCHS = 2

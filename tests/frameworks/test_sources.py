@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import feedline
-import roles
-from child import say
 from conftest import Start
-from example_runs import Run, output_of
 from frameworks.conftest import PATIENCE_SECS
 from frameworks.origins import SAMPLES, id_and_x, tf_dataset, tf_dataset_as_numpy
-from processes import Report
-from reading import cut
+from support import roles
+from support.child import say
+from support.example_runs import Run, output_of
+from support.processes import Report
+from support.reading import cut
 
 SHUFFLED = {
     "torch_dataloader": "torch.Tensor",

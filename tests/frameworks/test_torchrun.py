@@ -17,11 +17,11 @@ import torch
 from torch.utils.data import DataLoader
 
 import feedline
-import roles
 from conftest import Start
-from loaders import EPOCH
-from processes import eventually
-from ranks import shares, steps_of
+from support import roles
+from support.loaders import EPOCH
+from support.ranks import shares, steps_of
+from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(240, method="thread")
 
@@ -40,7 +40,6 @@ def torchrun(folder: Path) -> Iterator[Torchrun]:
 
     def run(*arguments: str, script: Path = SCRIPT, restarts: int = 0) -> subprocess.Popen[str]:
         env = {**os.environ, "OMP_NUM_THREADS": "1"}
-        env["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), env.get("PYTHONPATH", "")])
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         options = [f"--nproc-per-node={WORLD}", f"--max-restarts={restarts}"]
         job = subprocess.Popen(

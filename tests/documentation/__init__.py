@@ -1,0 +1,1 @@
+"""What README, guide and examples show works, and their links lead somewhere."""

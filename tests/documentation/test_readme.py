@@ -1,0 +1,35 @@
+"""What the README shows runs as it stands there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TEXT = (Path(__file__).parents[2] / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+
+pytestmark = pytest.mark.timeout(150, method="thread")
+
+
+def shapes(samples: int, batch_size: int) -> list[str]:
+    sizes = [batch_size] * (samples // batch_size) + [samples % batch_size]
+    return [f"torch.Size([{size}, 3, 64, 64]) torch.Size([{size}])" for size in sizes]
+
+
+@pytest.mark.usefixtures("servers_leave")
+def test_its_script_as_two_jobs(tmp_path: Path) -> None:
+    [script] = BLOCKS
+    assert script.startswith("# train.py")
+    script = script.replace("batch_size=96)\nfor", "batch_size=96, linger_secs=0.1)\nfor")
+    (tmp_path / "train.py").write_text(script)
+    assert "feedline run -n 4 -- python train.py\n" in TEXT
+    jobs = [sys.executable, "-m", "feedline", "run", "-n", "2", "--", sys.executable, "train.py"]
+    done = subprocess.run(jobs, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    for job in range(2):
+        lines = [line for line in done.stdout.splitlines() if line.startswith(f"[{job}] ")]
+        assert [line[4:] for line in lines] == shapes(2000, 96)

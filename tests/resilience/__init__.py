@@ -1,0 +1,1 @@
+"""Processes that die, stop, fork or restart, and machines that run out of something."""

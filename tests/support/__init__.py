@@ -1,0 +1,1 @@
+"""What tests have in common: child processes, loaders, and checks of what arrived."""
