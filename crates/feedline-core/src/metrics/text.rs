@@ -40,13 +40,13 @@ const OF_FEEDS: &[Family<ServerStats>] = &[
     ("feedline_loader_call_seconds", Gauge, "How long the loader has been at the batch that it prepares.", |feed| {
         Some(feed.loader_call_secs)
     }),
-    ("feedline_shm_bytes", Gauge, "Memory of the ring.", |feed| Some(feed.ring_bytes as f64)),
-    ("feedline_shm_samples", Gauge, "Samples that fit into the ring.", |feed| Some(feed.ring_samples as f64)),
-    ("feedline_shm_used_samples", Gauge, "Samples that the slowest consumer has not let go of.", |feed| {
+    ("feedline_ring_bytes", Gauge, "Memory of the ring.", |feed| Some(feed.ring_bytes as f64)),
+    ("feedline_ring_samples", Gauge, "Samples that fit into the ring.", |feed| Some(feed.ring_samples as f64)),
+    ("feedline_ring_used_samples", Gauge, "Samples that the slowest consumer has not let go of.", |feed| {
         Some(feed.ring_used_samples as f64)
     }),
-    ("feedline_shm_fill_ratio", Gauge, "How full the ring is, from 0 to 1.", |feed| Some(feed.ring_fill)),
-    ("feedline_shm_generation", Gauge, "Counts the rings of this feed: it has grown when this rises.", |feed| {
+    ("feedline_ring_fill_ratio", Gauge, "How full the ring is, from 0 to 1.", |feed| Some(feed.ring_fill)),
+    ("feedline_ring_generation", Gauge, "Counts the rings of this feed: it has grown when this rises.", |feed| {
         Some(f64::from(feed.generation))
     }),
     ("feedline_history_bytes", Gauge, "Memory, or disk space, of the history.", |feed| Some(feed.history_bytes as f64)),

@@ -193,7 +193,7 @@ impl Producer<'_> {
     fn next(&mut self, source: &mut dyn Source) -> Result<Option<u64>, Halt> {
         let wanted = self.shared.change(|state| {
             state.machine.halted(self.shared.meter.time())?;
-            Ok::<_, feedline_protocol::server::Halt>(state.machine.wanted_growth())
+            Ok::<_, feedline_protocol::server::Halt>(state.machine.wanted_growth(1))
         })?;
         if let Some(window) = wanted {
             self.grow_for_consumers(window);

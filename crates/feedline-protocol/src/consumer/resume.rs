@@ -152,7 +152,7 @@ impl Consumer {
             // The consumer noticed it first, and hears now for how long it stood still.
             State::Idle(Intent { resume: Some(resume), .. }) | State::Joining(Intent { resume: Some(resume), .. }) => {
                 if let Cause::Lost { stalled_secs: secs, .. } = &mut resume.cause {
-                    *secs = stalled_secs;
+                    *secs = stalled_secs.or(*secs);
                 }
             }
             State::Idle(_) | State::Joining(_) => {}

@@ -58,11 +58,17 @@ impl Log {
         let here = self.cursors.values().filter(|cursor| cursor.released.is_some() || cursor.epoch <= begun);
         let all = || self.cursors.values().map(|cursor| cursor.epoch).min();
         let running = here.map(|cursor| cursor.epoch).max().or_else(all).unwrap_or(self.last_running);
-        let intact = (running..begun).find(|&epoch| self.start_of(epoch).is_some_and(|start| start >= self.oldest));
+        let intact = (running.max(self.after_abandoned())..begun).find(|&epoch| self.start_of(epoch).is_some_and(|start| start >= self.oldest));
         match intact {
             Some(epoch) => self.place(epoch, self.start_of(epoch)),
             None => self.place(begun.max(running), None),
         }
+    }
+
+    /// The first epoch after all that were abandoned: a consumer in an earlier one would take what there is of those for whole.
+    fn after_abandoned(&self) -> u64 {
+        let last = self.starts.iter().rposition(Option::is_none);
+        last.map_or(self.first_epoch, |index| self.first_epoch + index as u64 + 1)
     }
 
     fn place_at(&self, epoch: u64, index: u64) -> Result<Place, Gone> {
@@ -70,7 +76,8 @@ impl Log {
         if epoch >= self.begun() {
             return Ok(Place { had: index, ..self.place(epoch, None) });
         }
-        let Some(start) = self.start_of(epoch) else { return Err(Gone { until: None }) };
+        let start = self.start_of(epoch).filter(|_| epoch >= self.after_abandoned());
+        let Some(start) = start else { return Err(Gone { until: None }) };
         let later = self.starts.iter().skip((epoch - self.first_epoch) as usize + 1);
         let end = later.flatten().next().copied().unwrap_or(self.head);
         let sample = start.saturating_add(index);

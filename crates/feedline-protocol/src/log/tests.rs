@@ -272,6 +272,24 @@ fn one_that_comes_back_goes_on_or_learns_what_is_gone() {
 }
 
 #[test]
+fn nobody_comes_to_an_epoch_before_one_that_was_abandoned() {
+    let mut log = log(Lag::Block, 20, 20);
+    log.join(1, Entry::EpochStart).unwrap();
+    fill(&mut log);
+    log.end_epoch(true);
+    log.begin_epoch(0);
+    log.leave(1);
+    log.join(2, Entry::At { epoch: 2, index: 0 }).unwrap();
+    assert!(log.is_abandoned());
+    log.end_epoch(false);
+    log.begin_epoch(0);
+    assert_eq!(log.cursor(2), Some((2, Some(20))));
+    // All samples of epoch 0 are there, and what is there of epoch 1 would be taken for all of it.
+    assert_eq!(log.join(3, Entry::At { epoch: 0, index: 0 }), Err(Gone { until: None }));
+    assert_eq!(log.join(4, Entry::EpochStart).map(|place| place.epoch), Ok(2));
+}
+
+#[test]
 fn one_that_has_read_nothing_yet_gets_the_first_epoch_or_what_a_newcomer_gets() {
     let first = |else_newest| Entry::First { else_newest };
     let mut log = log(Lag::Block, 10, 10);

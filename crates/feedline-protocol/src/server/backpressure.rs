@@ -77,7 +77,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
 
     /// The ring is full. Waits until a quarter of it is free, or somebody starves and there is just enough.
     fn claim_slowly(&mut self, samples: u64, bytes: u64, head: &impl HeadPage, now: Time) -> Claim {
-        if let Some(window) = self.wanted_growth() {
+        if let Some(window) = self.wanted_growth(samples) {
             return Claim::Wait(Wait::GrowFor(window));
         }
         if let Err(halt) = self.halted(now) {
@@ -115,20 +115,20 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         }
     }
 
-    /// A window that consumers need, if it is larger than the ring's. Asked once for each wish.
-    pub fn wanted_growth(&mut self) -> Option<u64> {
+    /// A window that consumers need, if it is larger than the ring's; `samples` are to be appended next. Asked once for each wish.
+    pub fn wanted_growth(&mut self, samples: u64) -> Option<u64> {
         let ring = self.ring?;
-        let wanted = std::mem::take(&mut self.grow_to).max(self.starved_of(ring.size.window));
+        let wanted = std::mem::take(&mut self.grow_to).max(self.starved_of(ring.size.window, samples));
         (wanted > ring.size.window && ring.is_cut).then_some(wanted)
     }
 
     /// What the ring must hold for consumers that starve in front of a full one: the epoch turned out longer than announced.
-    fn starved_of(&self, window: u64) -> u64 {
+    fn starved_of(&self, window: u64, samples: u64) -> u64 {
         let waiting = self.members.values().filter(|member| member.is_joined() && !member.is_refused);
         let waiting = waiting.filter(|member| member.page.is_waiting());
-        let largest = waiting.map(|member| member.needs(self.members.source_batch)).max().unwrap_or(0);
+        let largest = waiting.map(|member| member.window(self.members.source_batch)).max().unwrap_or(0);
         let needed = self.log.floor().map_or(0, |floor| self.log.head() - floor);
-        let is_full = needed + window / 4 >= window;
+        let is_full = needed + samples.max(window / 4) >= window;
         if largest > window && is_full { window.saturating_mul(2).min(largest.saturating_mul(2)) } else { 0 }
     }
 
@@ -146,7 +146,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
     pub fn refuse_larger(&mut self, why: &str) {
         let (window, source_batch) = (self.log.size().window, self.members.source_batch);
         for (_, member) in self.members.iter_mut() {
-            let is_too_large = member.needs(source_batch) > window;
+            let is_too_large = member.window(source_batch) > window;
             if member.is_joined() && is_too_large && !std::mem::replace(&mut member.is_refused, true) {
                 member.notice = Some(Answer::Refused(Refusal::NoRing(why.to_owned())));
             }

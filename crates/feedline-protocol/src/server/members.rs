@@ -91,6 +91,13 @@ impl<P, Q> Member<P, Q> {
     }
 }
 
+impl<P, Q> Member<P, Q> {
+    /// The window in which it certainly sees so many: the log grows by whole batches of the source, and the last one may not fit.
+    pub(super) fn window(&self, source_batch: u64) -> u64 {
+        self.needs(source_batch).saturating_add(source_batch.saturating_sub(1))
+    }
+}
+
 /// All consumers.
 pub struct Members<P, Q> {
     map: BTreeMap<u64, Member<P, Q>>,
