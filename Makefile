@@ -156,7 +156,7 @@ plugins:
 lint-rust: setup
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --features feedline-core/fuzzing --quiet -- -D warnings
-	cargo clippy -p feedline-ring --features faults --quiet -- -D warnings
+	cargo clippy -p feedline-shm --features faults --quiet -- -D warnings
 
 lint-python: setup
 	$(PY) -m ruff check $(PYTHON_DIRS)
@@ -179,7 +179,7 @@ test-rust: setup plugins
 
 # Loom replaces the atomics of the whole crate, so it has a target folder of its own.
 test-loom: setup
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom cargo test -p feedline-ring --test loom_model --release
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom cargo test -p feedline-shm --test loom_model --release
 
 # A profile of its own: fast, and with the checks of a debug build.
 fuzz_driver = cargo test --quiet -p feedline-core --features fuzzing --profile fuzz --test fuzz

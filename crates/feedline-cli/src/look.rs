@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use feedline_core::proc::{self, Stat};
-use feedline_core::server::ServerStats;
+use feedline_core::stats::ServerStats;
 
 use crate::machine::Cores;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use feedline_core::names::{self, FeedInfo};
 use feedline_core::proc;
-use feedline_core::server::ServerStats;
+use feedline_core::stats::ServerStats;
 use feedline_core::visitor::Visitor;
 use serde_json::json;
 

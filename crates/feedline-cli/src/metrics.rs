@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use feedline_core::metrics::{Lines, Look, Port, SILENT, text};
 use feedline_core::names;
-use feedline_core::server::ServerStats;
+use feedline_core::stats::ServerStats;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::Metrics;

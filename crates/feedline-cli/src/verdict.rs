@@ -16,7 +16,7 @@ mod cause;
 #[cfg(test)]
 mod tests;
 
-use feedline_core::server::{ConsumerStats, ServerStats};
+use feedline_core::stats::{ConsumerStats, ServerStats};
 use serde::Serialize;
 
 use crate::machine::Machine;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use feedline_core::proc;
-use feedline_core::server::{ConsumerStats, ServerStats};
+use feedline_core::stats::{ConsumerStats, ServerStats};
 use serde::Serialize;
 use serde_json::{Value, json};
 

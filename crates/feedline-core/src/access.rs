@@ -2,7 +2,7 @@
 //!
 //! What is asked is the kernel's word of the peer (`SO_PEERCRED`, `SO_PEERGROUPS`), not the peer's own.
 
-use feedline_ring::peer::Peer;
+use feedline_shm::peer::Peer;
 
 /// The others. Names are resolved by whoever fills this in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use feedline_ring::{SourceBytes, Window};
+use feedline_shm::{SourceBytes, Window};
 
 use crate::dim_order::DimOrder;
 use crate::schema::{ArrayKind, DType};

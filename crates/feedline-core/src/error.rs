@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use feedline_ring::RingError;
+use feedline_shm::RingError;
 use serde::{Deserialize, Serialize};
 
 /// Why a feed ended before its time, in words that travel to every consumer.

@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use feedline_ring::{
+use feedline_protocol::message::{Answer, Entry, Join, Others, Place, Rank, Refusal};
+use feedline_shm::{
     Access, BufferPool, CursorHandle, Doorbell, HeadReader, HeadWriter, Hold, Layout, LeaseTable, Mapping, Memfd,
     RingWriter, page_size,
 };
@@ -17,12 +18,13 @@ use crate::consumer::Mode;
 use crate::consumer::view::{View, checked_layout};
 use crate::dim_order::DimOrder;
 use crate::error::{Failure, FailureKind};
+use crate::ring_info::{RingInfo, Told, strides};
 use crate::schema::{ArrayKind, DType, Field, Schema, len_bytes};
-use crate::server::{ConsumerStats, Event, ServerStats, strides};
+use crate::stats::{ConsumerStats, Event, ServerStats};
 use crate::structure::{Class, Key, Node, Structure};
 use crate::subclass::{Plain, Scalar, Subclass};
 use crate::whole::{self, Encoded};
-use crate::wire::{Channel, Join, JoinAt, MAGIC, Rank, Reply, Request, RingInfo, Stuck, Told, VERSION};
+use crate::wire::{Channel, MAGIC, Reply, Request, Stuck, VERSION};
 
 /// Rings up to this length are really made.
 const SMALL: u64 = 1 << 20;
@@ -158,15 +160,19 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "request" => {
             let hello = |consumer| Request::Hello { magic: MAGIC, version: VERSION, consumer };
             let join = |batch_size, entry| Request::Join(Join::new(1, batch_size, entry));
-            let rank = Some(Rank { group: 7, world: 8, rank: 3, comes_back: false });
+            let rank = Some(Rank { group: 7, world: 8, rank: 3, is_rejoining: false });
             let messages = [
                 hello(true),
                 hello(false),
-                join(Some(96), JoinAt::EpochStart),
-                join(None, JoinAt::Newest),
-                join(None, JoinAt::First { else_newest: true }),
-                join(None, JoinAt::At { epoch: 3, index: 400 }),
-                Request::Join(Join { rank, ..Join::new(1, Some(96), JoinAt::EpochStart) }),
+                join(Some(96), Entry::EpochStart),
+                join(None, Entry::Newest),
+                join(None, Entry::First { else_newest: true }),
+                join(None, Entry::At { epoch: 3, index: 400 }),
+                Request::Join(Join { rank, ..Join::new(1, Some(96), Entry::EpochStart) }),
+                Request::Join(Join {
+                    others: Some(Others { count: 3, slowest: 2 }),
+                    ..Join::new(1, None, Entry::EpochStart)
+                }),
                 Request::Leave,
                 Request::Bye,
                 Request::Stats,
@@ -188,12 +194,14 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
                 ..ServerStats::default()
             };
             messages.extend([
-                Reply::Joined { number: 1, epoch: 2, sample: Some(3), had: 4, start: 1 },
-                Reply::Gone { number: 1, epoch: 2, until: Some(9) },
-                Reply::Refused { why: "too large".into(), batch_size: true },
+                Reply::Answer(Answer::Joined { number: 1, place: Place { epoch: 2, sample: Some(3), had: 4, start: 1 } }),
+                Reply::Answer(Answer::Gone { number: 1, epoch: 2, until: Some(9) }),
+                Reply::Answer(Answer::Refused(Refusal::NoRing("too large".into()))),
+                Reply::Answer(Answer::Refused(Refusal::TooLarge { needed_bytes: 7, free_bytes: 5 })),
+                Reply::Answer(Answer::Detached { stalled_secs: 60.0 }),
+                Reply::Refused { why: "another version".into() },
                 Reply::Failed(Failure::new(FailureKind::Loader, "the loader raised".into())),
                 Reply::Ended,
-                Reply::Detached { stalled_secs: 60.0 },
                 Reply::Stats(Box::new(stats)),
                 Reply::Pong,
                 Reply::Stuck(Stuck { secs: 30.0, samples: 640, place: "File \"loader.py\", line 7, in read".into() }),

@@ -5,15 +5,17 @@
 //! | [`schema`] | what a batch looks like: structure, dtypes, shapes; whether it can be cut |
 //! | [`batch`] | a batch on its way in and on its way out |
 //! | [`source`] | the trait of whatever appends to the log |
-//! | [`server`] | the socket, the ring, who may overwrite what |
-//! | [`consumer`] | a cursor on a feed |
+//! | [`server`] | drives the server's state machine: the socket, the ring, the source |
+//! | [`consumer`] | drives a consumer's state machine: the connection, the views, the leases |
+//! | [`ring_info`] | a ring as its server describes it |
+//! | [`stats`] | how things stand, in numbers |
 //! | [`wire`] | the messages between the two |
 //! | [`names`] | how a feed is found |
 //! | [`proc`] | what the kernel tells of processes |
 //! | [`metrics`] | the numbers for Prometheus, and as lines of JSON |
 //! | [`visitor`] | asking a server how things stand, without reading from it |
 //!
-//! Memory, leases and wake-ups are `feedline-ring`'s.
+//! What is decided is decided by `feedline-protocol`; memory, leases and wake-ups are `feedline-shm`'s.
 
 mod access;
 pub mod batch;
@@ -27,9 +29,12 @@ mod limits;
 pub mod metrics;
 pub mod names;
 pub mod proc;
+mod read_mode;
+pub mod ring_info;
 pub mod schema;
 pub mod server;
 pub mod source;
+pub mod stats;
 mod structure;
 mod subclass;
 pub mod visitor;

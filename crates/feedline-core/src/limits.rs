@@ -145,7 +145,7 @@ fn address_space_available() -> Option<u64> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::As).current?;
     let statm = fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split_whitespace().next()?.parse().ok()?;
-    Some(limit.saturating_sub(pages * feedline_ring::page_size()) / 2)
+    Some(limit.saturating_sub(pages * feedline_shm::page_size()) / 2)
 }
 
 #[cfg(test)]

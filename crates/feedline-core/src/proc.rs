@@ -6,7 +6,7 @@ use std::io::Read;
 /// As much of a command line as anybody reads.
 const LONGEST_COMMAND: u64 = 4096;
 
-pub use feedline_ring::child::die_with_parent;
+pub use feedline_shm::child::die_with_parent;
 
 /// A process of this machine: `pt_data_worker, sleeping (futex_wait), 0.4 s of CPU`. `None` if it is gone, or not ours to see.
 pub(crate) fn process_text(pid: u32) -> Option<String> {

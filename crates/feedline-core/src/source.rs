@@ -3,6 +3,8 @@
 //! A Python iterator is one source; a pool of workers, a native pipeline or another machine's feed are others. The server
 //! asks for one batch after the other, on the thread that called `Server::run`, and copies each into the ring.
 
+pub use feedline_protocol::Mark;
+
 use crate::batch::Batch;
 use crate::error::Failure;
 
@@ -15,15 +17,6 @@ pub struct Length {
     pub batches: Option<u64>,
     /// Samples in each batch but the last, where the source can tell.
     pub batch_size: Option<u64>,
-}
-
-/// A place in a feed that means the same to every server of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Mark {
-    /// Which epoch.
-    pub epoch: u64,
-    /// Which sample of it.
-    pub index: u64,
 }
 
 /// Epochs of batches.

@@ -4,14 +4,14 @@
 
 use std::time::{Duration, Instant};
 
-use feedline_ring::peer::Peer;
+use feedline_shm::peer::Peer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::access::Allow;
 use crate::consumer::connect_to;
 use crate::error::{Error, FailureKind};
 use crate::names;
-use crate::server::ServerStats;
+use crate::stats::ServerStats;
 use crate::wire::{Channel, MAGIC, Reply, Request, VERSION, WireError};
 
 /// A connection to a server.

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use feedline_ring::log::ALIGN_BYTES;
-use feedline_ring::{SourceBytes, Window};
+use feedline_protocol::log::ALIGN_BYTES;
+use feedline_shm::{SourceBytes, Window};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::batch::{Batch, Leaf, Received, Value};

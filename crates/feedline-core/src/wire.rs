@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use feedline_ring::log::{Entry, Place, Size};
+use feedline_protocol::message::{Answer, Join};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -19,11 +19,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Failure;
-use crate::schema::Schema;
-use crate::server::ServerStats;
+use crate::ring_info::RingInfo;
+use crate::stats::ServerStats;
 
 /// Changes with every change of the messages or of the shared pages.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
 /// "feed", so that a stray client is told apart from an old one.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"feed");
@@ -64,154 +64,6 @@ pub enum Request {
     Bye,
 }
 
-/// What a consumer says when it wants a cursor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Join {
-    /// Counts the joins of this connection.
-    pub number: u64,
-    /// `None` for the source's own batches. Of all ranks together.
-    pub batch_size: Option<u64>,
-    /// Where.
-    pub entry: JoinAt,
-    /// If it comes back after another server died: how many consumers that one had.
-    pub returning: u32,
-    /// And the epoch that the slowest of them was in.
-    pub slowest: u64,
-    /// If it shares the feed with others.
-    pub rank: Option<Rank>,
-}
-
-impl Join {
-    /// Of one that comes alone, for the first time.
-    pub fn new(number: u64, batch_size: Option<u64>, entry: JoinAt) -> Self {
-        Self { number, batch_size, entry, returning: 0, slowest: 0, rank: None }
-    }
-}
-
-/// One of the processes of a data-parallel job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rank {
-    /// The same for all of one job.
-    pub group: u64,
-    /// How many they are.
-    pub world: u32,
-    /// Which one it is.
-    pub rank: u32,
-    /// It had a place, lost it, and asks for that one again: the others do not.
-    pub comes_back: bool,
-}
-
-/// More ranks than this are a mistake.
-pub const MOST_RANKS: u32 = 1 << 16;
-
-impl Rank {
-    /// Whether there can be such a one.
-    pub fn is_possible(&self) -> bool {
-        self.rank < self.world && self.world <= MOST_RANKS
-    }
-}
-
-/// [`Entry`], on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum JoinAt {
-    /// [`Entry::EpochStart`].
-    EpochStart,
-    /// [`Entry::Newest`].
-    Newest,
-    /// [`Entry::First`].
-    First {
-        /// If that is gone: as [`Self::Newest`], not as [`Self::EpochStart`].
-        else_newest: bool,
-    },
-    /// [`Entry::At`].
-    At {
-        /// Which epoch.
-        epoch: u64,
-        /// Which sample of it.
-        index: u64,
-    },
-}
-
-impl JoinAt {
-    /// The epoch that it names, if it does.
-    pub(crate) fn epoch(self) -> u64 {
-        if let Self::At { epoch, .. } = self { epoch } else { 0 }
-    }
-
-    /// Whether it may become the newest sample.
-    pub(crate) fn may_be_newest(self) -> bool {
-        matches!(self, Self::Newest | Self::First { else_newest: true })
-    }
-}
-
-impl From<JoinAt> for Entry {
-    fn from(at: JoinAt) -> Self {
-        match at {
-            JoinAt::EpochStart => Self::EpochStart,
-            JoinAt::Newest => Self::Newest,
-            JoinAt::First { else_newest } => Self::First { else_newest },
-            JoinAt::At { epoch, index } => Self::At { epoch, index },
-        }
-    }
-}
-
-/// A ring and what is in it. Its memory comes as a descriptor.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RingInfo {
-    /// Counts the rings of a feed.
-    pub generation: u32,
-    /// How many samples fit.
-    pub capacity: u64,
-    /// Of them, how far consumers may be apart; the rest is history.
-    pub window: u64,
-    /// How long the lane for batches of variable length is, 0 without one.
-    pub byte_lane: u64,
-    /// Of it, the window.
-    pub byte_window: u64,
-    /// Whether it is a file, not memory.
-    pub is_file: bool,
-    /// Whether samples may be overwritten before a slow consumer has read them.
-    pub skips: bool,
-    /// Whether the one epoch that is in it is read again and again.
-    pub replays: bool,
-    /// How often, or how many epochs there are.
-    pub epochs: Option<u64>,
-    /// How many samples the source's first batch had.
-    pub source_batch: u64,
-    /// What the source says of its samples, where they can't be counted because batches travel whole.
-    pub told: Option<Told>,
-    /// What is in it.
-    pub schema: Schema,
-}
-
-/// What a source says of itself: that an epoch has so many samples, in batches of that size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
-    /// In an epoch.
-    pub samples: u64,
-    /// In each batch but the last.
-    pub batch_size: u64,
-}
-
-impl RingInfo {
-    /// How much fits.
-    pub fn size(&self) -> Size {
-        let Self { capacity, window, byte_lane, byte_window, .. } = *self;
-        Size { capacity, window, byte_lane, byte_window }
-    }
-
-    /// Whether it only stands for a feed that has nothing in it yet.
-    pub(crate) fn is_placeholder(&self) -> bool {
-        matches!(self.schema, Schema::Whole { .. }) && self.generation == 0 && self.capacity == 1
-    }
-
-    /// The next ring, of another size.
-    pub(crate) fn resized(&self, size: Size) -> Self {
-        let Size { capacity, window, byte_lane, byte_window } = size;
-        Self { generation: self.generation + 1, capacity, window, byte_lane, byte_window, ..self.clone() }
-    }
-}
-
 /// From the server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
@@ -222,46 +74,19 @@ pub enum Reply {
         /// The run of a shared feed: another server of the same one goes on in the same order.
         run: Option<u64>,
     },
-    /// The consumer has a cursor.
-    Joined {
-        /// Which join this answers.
-        number: u64,
-        /// Its first epoch.
-        epoch: u64,
-        /// Its first sample, or `None` if that epoch has not begun.
-        sample: Option<u64>,
-        /// How many samples from there on it has had already.
-        had: u64,
-        /// Where that epoch began.
-        start: u64,
-    },
-    /// The place that it asked for is no longer there.
-    Gone {
-        /// Which join this answers.
-        number: u64,
-        /// Its epoch.
-        epoch: u64,
-        /// The first sample of that epoch that still is, if any is.
-        until: Option<u64>,
-    },
+    /// What the state machine has to say to a consumer.
+    Answer(Answer),
     /// The ring was replaced. With the new one.
     Ring(RingInfo),
-    /// Not so.
+    /// The peer may not do what it asked for.
     Refused {
         /// Why.
         why: String,
-        /// Whether it is the batch size.
-        batch_size: bool,
     },
     /// The feed is over before its time.
     Failed(Failure),
     /// The feed is over: all its epochs are done.
     Ended,
-    /// The consumer stood still for too long and has lost its cursor.
-    Detached {
-        /// For how long.
-        stalled_secs: f64,
-    },
     /// The answer to [`Request::Stats`].
     Stats(Box<ServerStats>),
     /// The answer to [`Request::Ping`].
@@ -279,14 +104,6 @@ pub struct Stuck {
     pub samples: u64,
     /// Where, for a person.
     pub place: String,
-}
-
-impl Reply {
-    /// The answer to a join.
-    pub(crate) fn joined(number: u64, place: Place) -> Self {
-        let Place { epoch, sample, had, start } = place;
-        Self::Joined { number, epoch, sample, had, start }
-    }
 }
 
 /// What a peer did wrong.

@@ -10,14 +10,15 @@ use std::time::Duration;
 use beside::{beside_a_server, folder, frame, hello, is_dropped};
 use feedline_core::Error;
 use feedline_core::server::{Options, Server};
-use feedline_core::wire::{Channel, Join, JoinAt, MAGIC, Rank, Reply, Request, VERSION};
+use feedline_core::wire::{Channel, MAGIC, Reply, Request, VERSION};
+use feedline_protocol::message::{Entry, Join, Rank};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 #[test]
 fn garbage_lengths_and_early_requests_are_refused() {
-    let join = frame(&Request::Join(Join::new(1, Some(3), JoinAt::Newest)));
+    let join = frame(&Request::Join(Join::new(1, Some(3), Entry::Newest)));
     let visit = frame(&Request::Hello { magic: MAGIC, version: VERSION, consumer: false });
     let cases: Vec<Vec<u8>> = vec![
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),
@@ -107,20 +108,20 @@ fn send_with_descriptors(socket: &UnixStream, bytes: &[u8]) {
 /// behind the only epoch: whoever has no more to read there may well let it end.
 fn sentences() -> [Vec<u8>; 13] {
     let join = |number, batch_size, entry| frame(&Request::Join(Join::new(number, batch_size, entry)));
-    let join_as = |rank, world, comes_back, entry| {
-        let rank = Some(Rank { group: 7, world, rank, comes_back });
+    let join_as = |rank, world, is_rejoining, entry| {
+        let rank = Some(Rank { group: 7, world, rank, is_rejoining });
         frame(&Request::Join(Join { rank, ..Join::new(5, Some(6), entry) }))
     };
     [
         hello(),
         frame(&Request::Hello { magic: MAGIC, version: VERSION, consumer: false }),
-        join(1, Some(3), JoinAt::EpochStart),
-        join(4, None, JoinAt::At { epoch: 0, index: 17 }),
-        join(3, Some(1 << 40), JoinAt::EpochStart),
-        join_as(0, 2, false, JoinAt::EpochStart),
-        join_as(1, 2, false, JoinAt::EpochStart),
-        join_as(2, 3, true, JoinAt::At { epoch: 0, index: 17 }),
-        join_as(2, 2, false, JoinAt::EpochStart),
+        join(1, Some(3), Entry::EpochStart),
+        join(4, None, Entry::At { epoch: 0, index: 17 }),
+        join(3, Some(1 << 40), Entry::EpochStart),
+        join_as(0, 2, false, Entry::EpochStart),
+        join_as(1, 2, false, Entry::EpochStart),
+        join_as(2, 3, true, Entry::At { epoch: 0, index: 17 }),
+        join_as(2, 2, false, Entry::EpochStart),
         frame(&Request::Leave),
         frame(&Request::Stats),
         frame(&Request::Ping),
@@ -129,7 +130,7 @@ fn sentences() -> [Vec<u8>; 13] {
 }
 
 /// Where this wants to join, if that is what it says.
-fn entry(piece: &[u8]) -> Option<JoinAt> {
+fn entry(piece: &[u8]) -> Option<Entry> {
     match postcard::from_bytes(piece.get(5..)?) {
         Ok(Request::Join(join)) => Some(join.entry),
         _ => None,

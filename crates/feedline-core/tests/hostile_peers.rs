@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use beside::{beside_a_server, beside_a_server_with, hello, is_dropped};
 use feedline_core::server::{Options, RingSize};
-use feedline_core::wire::{Channel, Join, JoinAt, MOST_RANKS, Rank, Reply, Request};
-use feedline_ring::{CursorHandle, HeadReader};
+use feedline_core::wire::{Channel, Reply, Request};
+use feedline_protocol::message::{Answer, Entry, Join, MOST_RANKS, Place, Rank};
+use feedline_shm::{CursorHandle, HeadReader};
 
 #[test]
 fn whoever_dawdles_over_its_hello_is_dropped() {
@@ -71,10 +72,10 @@ fn join_as(rank: Option<Rank>, socket: UnixStream) -> (Channel, CursorHandle, He
                 let mut fds = fds.into_iter();
                 let head = HeadReader::accept(fds.next().unwrap()).unwrap();
                 pages = Some((CursorHandle::accept(fds.nth(1).unwrap()).unwrap(), head));
-                let join = Join { rank, ..Join::new(1, Some(5), JoinAt::EpochStart) };
+                let join = Join { rank, ..Join::new(1, Some(5), Entry::EpochStart) };
                 channel.send(&Request::Join(join), vec![]).unwrap();
             }
-            Some((Reply::Joined { number, epoch, sample, .. }, _)) => {
+            Some((Reply::Answer(Answer::Joined { number, place: Place { epoch, sample, .. } }), _)) => {
                 let (page, head) = pages.take().unwrap();
                 page.enter(number, epoch, sample.unwrap_or(0));
                 return (channel, page, head);
@@ -139,13 +140,13 @@ fn one_who_claims_to_rest_for_ever_holds_up_nobody() {
 fn one_whose_other_ranks_never_come_holds_up_nobody_for_long() {
     beside_a_server_with(narrow(), "lonely", |connect| {
         // In mid-air, too: it takes part in round after round and leaves each.
-        let rank = Rank { group: 7, world: MOST_RANKS, rank: 3, comes_back: false };
+        let rank = Rank { group: 7, world: MOST_RANKS, rank: 3, is_rejoining: false };
         let (mut channel, page, head) = join_as(Some(rank), connect());
         for number in 2..100 {
-            let join = Join { rank: Some(rank), ..Join::new(number, Some(5), JoinAt::EpochStart) };
+            let join = Join { rank: Some(rank), ..Join::new(number, Some(5), Entry::EpochStart) };
             channel.send(&Request::Leave, vec![]).unwrap();
             channel.send(&Request::Join(join), vec![]).unwrap();
-            while !matches!(channel.receive::<Reply>().unwrap(), Some((Reply::Joined { .. }, _))) {
+            while !matches!(channel.receive::<Reply>().unwrap(), Some((Reply::Answer(Answer::Joined { .. }), _))) {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -157,13 +158,13 @@ fn one_whose_other_ranks_never_come_holds_up_nobody_for_long() {
 #[test]
 fn ranks_that_cannot_be_are_dropped() {
     beside_a_server("norank", |connect| {
-        let rank = Rank { group: 0, world: 4, rank: 0, comes_back: false };
+        let rank = Rank { group: 0, world: 4, rank: 0, is_rejoining: false };
         let impossible = [
-            (Rank { rank: 4, ..rank }, JoinAt::EpochStart),
-            (Rank { world: 0, ..rank }, JoinAt::EpochStart),
-            (Rank { world: u32::MAX, ..rank }, JoinAt::EpochStart),
-            (rank, JoinAt::Newest),
-            (rank, JoinAt::First { else_newest: true }),
+            (Rank { rank: 4, ..rank }, Entry::EpochStart),
+            (Rank { world: 0, ..rank }, Entry::EpochStart),
+            (Rank { world: u32::MAX, ..rank }, Entry::EpochStart),
+            (rank, Entry::Newest),
+            (rank, Entry::First { else_newest: true }),
         ];
         for (rank, entry) in impossible {
             let (mut channel, ..) = join(connect());

@@ -13,10 +13,12 @@ use beside::{config, folder};
 use feedline_core::Error;
 use feedline_core::consumer::{Config, Consumer, Mode};
 use feedline_core::schema::{ArrayKind, DType, Field, Schema};
-use feedline_core::wire::{Channel, Join, Reply, Request, RingInfo};
+use feedline_core::ring_info::RingInfo;
+use feedline_core::wire::{Channel, Reply, Request};
+use feedline_protocol::message::{Answer, Join, Place};
 use feedline_core::{Node, Structure};
-use feedline_ring::signal::{EpochLength, UNKNOWN};
-use feedline_ring::{CursorHandle, Doorbell, HeadWriter, Layout, RingWriter, page_size};
+use feedline_protocol::{EpochLength, UNKNOWN};
+use feedline_shm::{CursorHandle, Doorbell, HeadWriter, Layout, RingWriter, page_size};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, OFlags, SealFlags, fcntl_add_seals, fcntl_setfl, ftruncate, memfd_create};
 use rustix::pipe::PipeFlags;
@@ -111,7 +113,7 @@ fn consume_until(name: &str, sent: Sent, wanted: Config, is_enough: impl Fn(u32)
                     }
                     Ok(Some((Request::Join(Join { number, .. }), _))) => {
                         let (epoch, sample) = sent.joined;
-                        let _ = channel.send(&Reply::Joined { number, epoch, sample, had: 0, start: 0 }, vec![]);
+                        let _ = channel.send(&Reply::Answer(Answer::Joined { number, place: Place { epoch, sample, had: 0, start: 0 } }), vec![]);
                     }
                     Ok(Some((Request::Ping, _))) => {
                         asked.fetch_add(1, Ordering::Relaxed);
@@ -123,7 +125,7 @@ fn consume_until(name: &str, sent: Sent, wanted: Config, is_enough: impl Fn(u32)
                         if sent.is_busy {
                             published += 1;
                             sent.head.publish(published);
-                            sent.head.announce(std::iter::empty());
+                            sent.head.advance_tick();
                             sent.head.wake_all();
                         }
                         std::thread::sleep(Duration::from_millis(2));

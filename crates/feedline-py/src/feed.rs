@@ -18,10 +18,10 @@ use std::time::Duration;
 use feedline_core::consumer::{Config, Consumer, ConsumerStats, EpochLength, Mode, Shard, WhenMissing};
 use feedline_core::schema::{ArrayKind, Schema};
 use feedline_core::source::Mark;
-use feedline_core::wire::JoinAt;
+use feedline_protocol::message::Entry;
 use feedline_core::{Allow, Error};
-use feedline_ring::LeaseTable;
-use feedline_ring::fork::Origin;
+use feedline_shm::LeaseTable;
+use feedline_shm::fork::Origin;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -192,8 +192,8 @@ impl FeedCore {
         when_missing: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let entry = match join {
-            "auto" | "next" => JoinAt::EpochStart,
-            "now" => JoinAt::Newest,
+            "auto" | "next" => Entry::EpochStart,
+            "now" => Entry::Newest,
             other => return Err(invalid(py, format!("join={other:?} is not one of \"auto\", \"now\", \"next\""))),
         };
         let mode = match mode {

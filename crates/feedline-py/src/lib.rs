@@ -37,7 +37,7 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        feedline_ring::fork::install();
+        feedline_shm::fork::install();
         super::once::warm_up(module.py());
         super::logging::install();
         module.add("MOST_EPOCHS_AHEAD", feedline_core::server::MOST_EPOCHS_AHEAD)?;

@@ -14,7 +14,7 @@ use std::fmt::{Debug, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use feedline_ring::fork::Origin;
+use feedline_shm::fork::Origin;
 use pyo3::marker::Ungil;
 use pyo3::prelude::*;
 use tracing::field::{Field, Visit};

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use feedline_core::batch::{Received, Value};
 use feedline_core::schema::{ArrayKind, DType};
 use feedline_core::{Class, Key, Node, Plain, Scalar, Subclass};
-use feedline_ring::Window;
+use feedline_shm::Window;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

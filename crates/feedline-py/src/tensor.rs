@@ -9,7 +9,7 @@ use std::ptr::{NonNull, null_mut};
 
 use feedline_core::DimOrder;
 use feedline_core::schema::DType;
-use feedline_ring::{SourceBytes, Window};
+use feedline_shm::{SourceBytes, Window};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;

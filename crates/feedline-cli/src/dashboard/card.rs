@@ -69,7 +69,7 @@ pub(super) struct Mark {
     pub number: u64,
     at: u64,
     run: u64,
-    /// Those of [`feedline_core::server::Event`], and "started", "silent", "answers", "ended", "vanished".
+    /// Those of [`feedline_core::stats::Event`], and "started", "silent", "answers", "ended", "vanished".
     kind: String,
     pid: Option<u32>,
     text: String,

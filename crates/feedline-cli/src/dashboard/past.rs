@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use feedline_core::metrics::SILENT;
-use feedline_core::server::ServerStats;
+use feedline_core::stats::ServerStats;
 use feedline_core::visitor::Farewell;
 use serde_json::{Value, json};
 
@@ -151,7 +151,7 @@ impl Past {
 #[cfg(test)]
 mod tests {
     use feedline_core::names::FeedInfo;
-    use feedline_core::server::{ConsumerStats, Event};
+    use feedline_core::stats::{ConsumerStats, Event};
 
     use super::super::card::MOST_MARKS;
     use super::*;

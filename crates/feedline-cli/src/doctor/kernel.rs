@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use feedline_ring::{
+use feedline_shm::{
     Access, HeadReader, HeadWriter, Hold, Layout, Mapping, Memfd, PrivatePages, RingWriter, Waited, page_size, peer,
 };
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
@@ -85,7 +85,7 @@ fn wake_up() -> Check {
         }
         let woken = std::thread::scope(|scope| {
             let sleeper = scope.spawn(|| reader.wait(tick, Duration::from_secs(2)));
-            head.announce(std::iter::empty());
+            head.advance_tick();
             while !sleeper.is_finished() {
                 head.wake_all();
                 std::thread::sleep(Duration::from_millis(1));

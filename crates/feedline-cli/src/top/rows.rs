@@ -1,6 +1,6 @@
 //! A feed's consumers, a row each: as many columns as the width has room for.
 
-use feedline_core::server::{ConsumerStats, ServerStats};
+use feedline_core::stats::{ConsumerStats, ServerStats};
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use feedline_core::names::FeedInfo;
-use feedline_core::server::{ConsumerStats, ServerStats};
+use feedline_core::stats::{ConsumerStats, ServerStats};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};

@@ -370,7 +370,7 @@ fn an_end_is_an_end() {
     state("ended").is(Kind::Quiet, &["ended"]);
     state("stopped").is(Kind::Quiet, &["stopped"]);
     let event =
-        feedline_core::server::Event { kind: "failed".into(), text: "ValueError: 7".into(), ..Default::default() };
+        feedline_core::stats::Event { kind: "failed".into(), text: "ValueError: 7".into(), ..Default::default() };
     state("failed").with(|case| case.stats.events.push(event)).is(Kind::Failed, &["failed: ValueError: 7"]);
     let written = || hungry().with(|case| case.stats.all_written = true);
     written().with(|case| case.stats.consumers[2].lag_samples = 90).is(Kind::Loaded, &["4 jobs read, pid 802 has 90"]);

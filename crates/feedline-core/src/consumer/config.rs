@@ -3,22 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::FAR;
-use super::shard::Shard;
+use feedline_protocol::consumer as protocol;
+use feedline_protocol::message::{Entry, FAR, MOST_RANKS};
+use feedline_protocol::shard::Shard;
+
 use crate::access::Allow;
 use crate::error::Error;
-use crate::wire::{JoinAt, MOST_RANKS};
-
-/// How a consumer takes its batches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// In place; a write makes a private copy of the page.
-    Cow,
-    /// Copied out.
-    Copy,
-    /// In place; a write is a crash.
-    ReadOnly,
-}
+use crate::read_mode::Mode;
 
 /// What a consumer wants.
 #[derive(Clone, Debug)]
@@ -32,7 +23,7 @@ pub struct Config {
     /// Leave out an epoch's last batch if it is smaller.
     pub drop_last: bool,
     /// Where to begin.
-    pub entry: JoinAt,
+    pub entry: Entry,
     /// After breaking off an epoch: go on to the next one, instead of joining by the same rules.
     pub moves_on: bool,
     /// How long to wait for the feed and its first batch.
@@ -68,7 +59,7 @@ impl Config {
             batch_size: None,
             shard: None,
             drop_last: false,
-            entry: JoinAt::EpochStart,
+            entry: Entry::EpochStart,
             moves_on: false,
             timeout: Duration::from_secs(30),
             answer_timeout: Duration::from_secs(30),
@@ -79,10 +70,16 @@ impl Config {
         }
     }
 
-    /// The batch size of all ranks together.
-    pub(super) fn step_size(&self) -> Option<u64> {
-        let world = self.shard.map_or(1, Shard::world);
-        self.batch_size.map(|size| size.saturating_mul(world))
+    /// As far as the protocol is concerned.
+    pub(super) fn protocol(&self) -> protocol::Config {
+        protocol::Config {
+            batch_size: self.batch_size,
+            shard: self.shard,
+            drop_last: self.drop_last,
+            entry: self.entry,
+            moves_on: self.moves_on,
+            patience: self.answer_timeout.max(protocol::LEAST_PATIENCE),
+        }
     }
 
     /// Refuses what can't be, whatever the feed is.
@@ -94,10 +91,10 @@ impl Config {
             Some(Shard { world, rank, .. }) if rank >= world || world > MOST_RANKS => {
                 Err(Error::Invalid(format!("there is no rank {rank} of {world}")))
             }
-            Some(_) if self.entry == JoinAt::Newest => {
+            Some(_) if self.entry == Entry::Newest => {
                 Err(Error::Invalid("ranks begin with an epoch, not with its newest sample".into()))
             }
-            Some(Shard { world, .. }) if self.step_size() >= Some(FAR) => {
+            Some(Shard { world, .. }) if self.protocol().step_size() >= Some(FAR) => {
                 let size = self.batch_size.unwrap_or(0);
                 Err(Error::BatchSize(format!("a batch of {size} samples for each of {world} ranks is not possible")))
             }

@@ -1,30 +1,33 @@
-//! The connection to a server: finding it, the handshake, its news, its death.
+//! The connection to a server: finding it, the handshake, what it says, its death.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use feedline_ring::peer::Peer;
-use feedline_ring::{CursorHandle, Doorbell, HeadReader};
+use feedline_shm::peer::Peer;
+use feedline_shm::{CursorHandle, Doorbell, HeadReader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-use super::patience::{LEAST, silent_error, warn_of_loader};
+use feedline_protocol::consumer::LEAST_PATIENCE;
+
+use super::wording::{silent_error, warn_of_loader};
 use super::{Check, Config, WhenMissing};
 use crate::access::Allow;
 use crate::error::{Error, Failure, FailureKind};
-use crate::wire::{Channel, MAGIC, Reply, Request, RingInfo, Stuck, VERSION, WireError};
+use crate::ring_info::RingInfo;
+use crate::wire::{Channel, MAGIC, Reply, Request, Stuck, VERSION, WireError};
 use crate::{names, proc};
 
 const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 const RETRY: Duration = Duration::from_millis(25);
 /// A server that was started together with us may take so long; then it may be a name that was mistyped.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LONG_WAIT: Duration = Duration::from_secs(5);
 /// How long before the end of the wait to ask what the loader does.
 const LAST_QUESTION: Duration = Duration::from_secs(2);
 
-/// Something to hear.
-pub(super) enum News {
+/// What can come over a connection.
+pub(super) enum Event {
     Reply(Reply, Vec<OwnedFd>),
     Lost,
 }
@@ -122,7 +125,7 @@ impl Link {
                 return Err(Error::NotFound { name: name.clone(), waited_secs, running: names::running_text() });
             }
             check()?;
-            if !has_told && closed_by.is_none() && began.elapsed() >= PATIENCE {
+            if !has_told && closed_by.is_none() && began.elapsed() >= LONG_WAIT {
                 has_told = true;
                 let secs = timeout.as_secs_f64();
                 tracing::warn!(
@@ -148,19 +151,19 @@ impl Link {
         let (mut has_answered, mut has_asked) = (false, false);
         let mut stuck: Option<Stuck> = None;
         loop {
-            match self.wait_news(check)? {
-                Some(News::Reply(Reply::Welcome { ring, run }, fds)) => return unpack(ring, run, fds).map(Some),
-                Some(News::Reply(Reply::Refused { why, .. }, _)) => return Err(Error::Protocol(why)),
-                Some(News::Reply(Reply::Pong, _)) => has_answered = true,
-                Some(News::Reply(Reply::Stuck(word), _)) => {
+            match self.wait(check)? {
+                Some(Event::Reply(Reply::Welcome { ring, run }, fds)) => return unpack(ring, run, fds).map(Some),
+                Some(Event::Reply(Reply::Refused { why }, _)) => return Err(Error::Protocol(why)),
+                Some(Event::Reply(Reply::Pong, _)) => has_answered = true,
+                Some(Event::Reply(Reply::Stuck(word), _)) => {
                     // The answer to our own question goes into the error.
                     if !has_asked {
                         warn_of_loader(name, self.server.pid, &word);
                     }
                     stuck = Some(word);
                 }
-                Some(News::Reply(..)) => {}
-                Some(News::Lost) => {
+                Some(Event::Reply(..)) => {}
+                Some(Event::Lost) => {
                     return match self.failure.take() {
                         Some(failure) if failure.kind != FailureKind::Stopped => Err(Error::Failed(failure)),
                         _ => Ok(None),
@@ -174,7 +177,7 @@ impl Link {
                 self.send(&Request::Diagnose)?;
             }
             if waited >= timeout {
-                let is_silent = proc::is_stopped(self.server.pid) || (!has_answered && waited >= LEAST);
+                let is_silent = proc::is_stopped(self.server.pid) || (!has_answered && waited >= LEAST_PATIENCE);
                 return Err(if is_silent {
                     silent_error(name, self.server.pid, waited)
                 } else {
@@ -207,9 +210,9 @@ impl Link {
     }
 
     /// What the server said since, or, from then on, that it is gone.
-    pub fn news(&mut self) -> Option<News> {
+    pub fn event(&mut self) -> Option<Event> {
         if !self.open {
-            return Some(News::Lost);
+            return Some(Event::Lost);
         }
         let mut heard = self.channel.receive::<Reply>();
         if matches!(heard, Ok(None)) {
@@ -221,31 +224,31 @@ impl Link {
         }
         let Ok(Some((reply, fds))) = heard else {
             self.open = false;
-            return Some(News::Lost);
+            return Some(Event::Lost);
         };
         if let Reply::Failed(failure) = &reply {
             self.failure = Some(failure.clone());
         }
-        Some(News::Reply(reply, fds))
+        Some(Event::Reply(reply, fds))
     }
 
-    /// Waits for news for at most a tenth of a second.
-    pub fn wait_news(&mut self, check: Check<'_>) -> Result<Option<News>, Error> {
-        if let Some(news) = self.news() {
-            return Ok(Some(news));
+    /// Waits for something to be said, for at most a tenth of a second.
+    pub fn wait(&mut self, check: Check<'_>) -> Result<Option<Event>, Error> {
+        if let Some(event) = self.event() {
+            return Ok(Some(event));
         }
         let mut fds = vec![PollFd::new(&self.channel, PollFlags::IN)];
         fds.extend(self.server.pidfd.iter().map(|pidfd| PollFd::new(pidfd, PollFlags::IN)));
         let _ = poll(&mut fds, Some(&SLICE));
         check()?;
-        Ok(self.news())
+        Ok(self.event())
     }
 
     /// Why the feed is over, once the server has said so; it has a second to.
     pub fn failure(&mut self) -> Option<Failure> {
         let began = Instant::now();
         while self.failure.is_none() && self.open && began.elapsed() < Duration::from_secs(1) {
-            let _ = self.wait_news(&mut || Ok(()));
+            let _ = self.wait(&mut || Ok(()));
         }
         self.failure.clone()
     }

@@ -1,70 +1,50 @@
 //! A cursor on a feed.
 //!
-//! ```text
-//! attach ──▶ Attached ──first next()──▶ Joined ──next()──▶ batch, batch, …, end of epoch ──┐
-//!                ▲                        ▲ └──────────────── the next epoch ◀─────────────┘
-//!                └── leave(), detached ───┘
-//! ```
-//!
-//! `config` is what a consumer wants, `joining` how it gets and gives back its cursor, `look` what it finds there and takes,
-//! `link` the connection to the server, `news` what comes over it, `patience` how long to wait for one that doesn't answer,
-//! `epoch_wait` for an epoch that doesn't begin, `view` the ring in this process, `pressure` what to do when our own leases hold
-//! up the log, `comeback` how to go on where one was, `run` whether another server goes on with what one had, `skip` how to
-//! catch up where nobody waits for us, `shard` how the ranks of one job share an epoch, `report` what others may ask of a
-//! consumer.
+//! What is decided is decided by `feedline_protocol::consumer`, the state machine. `config` is what a consumer wants, `link` the
+//! connection to the server, `events` what comes over it and what is waited for, `memory` what the state machine sees of the shared
+//! pages, `view` the ring in this process, `reconnect` how to go on with another server, `wording` what the state machine has to
+//! say, in words, `report` what others may ask of a consumer.
 
-mod comeback;
 mod config;
-mod epoch_wait;
-mod joining;
+mod events;
 mod link;
-mod look;
-mod manner;
-mod news;
-mod patience;
-mod pressure;
+mod memory;
+mod reconnect;
 mod report;
-mod run;
-mod shard;
-mod skip;
 pub(crate) mod view;
+mod wording;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use feedline_ring::fork::Origin;
-use feedline_ring::{HeadReader, LeaseTable, fault};
+pub use feedline_protocol::consumer::Cut;
+use feedline_protocol::consumer::{self as protocol, Liveness, Look, Next, Pressure};
+use feedline_protocol::page::HeadView;
+pub use feedline_protocol::shard::Shard;
+use feedline_protocol::{FeedState, Mark, Time};
+use feedline_shm::fork::Origin;
+use feedline_shm::{HeadReader, LeaseTable, fault};
 
-pub use self::config::{Config, Mode, WhenMissing};
-use self::epoch_wait::EpochWait;
+pub use self::config::{Config, WhenMissing};
 use self::link::Link;
 pub(crate) use self::link::connect_to;
-use self::look::Look;
-use self::manner::CopiesBecause;
-pub(crate) use self::manner::Manner;
-use self::patience::Patience;
-use self::pressure::Pressure;
+use self::memory::Memory;
+use self::reconnect::Run;
 pub use self::report::{ConsumerStats, EpochLength};
-use self::run::Run;
-pub use self::shard::Shard;
-pub(crate) use self::shard::own_step;
-use self::skip::Skips;
 use self::view::View;
+use self::wording::Speaker;
 use crate::batch::Received;
 use crate::error::Error;
+use crate::read_mode::CopiesBecause;
+pub use crate::read_mode::Mode;
 use crate::schema::Schema;
-use crate::server::state;
-use crate::source::Mark;
-use crate::wire::Request;
+use crate::wire::{Request, Stuck};
 
 /// The longest sleep without a look at the server and at the caller's hook.
 const SLICE: Duration = Duration::from_millis(100);
 /// How soon to look again when the server waits for room while we wait for data.
 const PRESSED_SLICE: Duration = Duration::from_millis(5);
-
-/// No log gets this far: what a server counts with is believed up to here.
-const FAR: u64 = 1 << 62;
 
 /// The caller's hook: called whenever a wait is interrupted, and at least ten times a second; an error ends the wait.
 pub type Check<'a> = &'a mut dyn FnMut() -> Result<(), Error>;
@@ -72,54 +52,30 @@ pub type Check<'a> = &'a mut dyn FnMut() -> Result<(), Error>;
 /// A consumer of one feed. Dropping it lets go of everything; batches that are still alive keep their bytes.
 pub struct Consumer {
     config: Config,
+    machine: protocol::Consumer,
     link: Link,
-    patience: Patience,
-    epoch_wait: EpochWait,
+    liveness: Liveness,
+    /// What the server said of its loader, not reported yet.
+    stuck: Option<Stuck>,
     head: Arc<HeadReader>,
     table: Arc<LeaseTable>,
     view: View,
     pressure: Pressure,
-    joined: bool,
-    /// A join was sent and not answered yet, and how many were sent.
-    joining: bool,
-    joins: u64,
-    epoch: u64,
-    /// `None` until the epoch has begun.
-    cursor: Option<u64>,
-    /// Where the epoch began, as far as that is known.
-    start: u64,
-    /// How many samples from the cursor on were had before.
-    had: u64,
-    /// What the table's positions are ahead of the log's: one epoch's length for each pass over a log that replays.
-    lead: u64,
-    /// Whether something of the epoch was handed out.
-    in_epoch: bool,
-    /// A rank has had its last batch of the epoch.
-    is_last: bool,
-    /// How many batches, if it was from the epoch's start on.
-    taken: Option<u64>,
-    /// And in the last epoch that was read from start to end.
-    steps: Option<u64>,
-    /// All of the epoch was handed out, and whoever asks next wants the next one; its end may not be known yet.
-    is_finished: bool,
-    /// We were told to go on at a place that may be an epoch's end: then it is the next one's beginning.
-    may_be_over: bool,
-    /// The epoch that was broken off, until the next join; and whether it was said that it comes again.
-    broke_off: Option<u64>,
-    told_again: bool,
-    /// Where to go on, at the next join.
-    resume: Option<Mark>,
-    /// If another server was lost: how many consumers that one had, and the slowest's epoch.
-    returning: (u32, u64),
-    /// Our place was taken from us, and we ask for that one.
-    comes_back: bool,
-    /// We were cut off in the middle of an epoch, after standing still for so long.
-    stalled_secs: Option<f64>,
     run: Run,
-    skips: Skips,
     stats: ConsumerStats,
     looked: Instant,
+    clock: Clock,
     origin: Origin,
+}
+
+/// The clock of one consumer.
+#[derive(Clone, Copy, Debug)]
+struct Clock(Instant);
+
+impl Clock {
+    fn now(self) -> Time {
+        Time::new(self.0.elapsed())
+    }
 }
 
 impl Consumer {
@@ -131,41 +87,23 @@ impl Consumer {
         fault::point("consumer:attached");
         let head = Arc::new(welcome.head);
         let table = LeaseTable::new(Arc::clone(&head), welcome.page, welcome.bell, 0, 0);
+        let clock = Clock(Instant::now());
+        let machine = protocol::Consumer::new(config.protocol(), welcome.ring.consumer_shape(), clock.now());
         let view = View::new(welcome.ring, welcome.memory, config.mode, &config.name)?;
-        let run = Run::of(&config, welcome.run);
         let consumer = Self {
             stats: ConsumerStats { server_pid: link.server_pid(), ..ConsumerStats::default() },
-            patience: Patience::new(config.answer_timeout),
-            epoch_wait: EpochWait::new(true),
+            liveness: Liveness::new(config.answer_timeout, clock.now()),
+            stuck: None,
+            run: Run::of(&config, welcome.run),
+            machine,
             config,
             link,
             head,
             table,
             view,
             pressure: Pressure::default(),
-            joined: false,
-            joining: false,
-            joins: 0,
-            epoch: 0,
-            cursor: None,
-            start: 0,
-            had: 0,
-            lead: 0,
-            in_epoch: false,
-            is_last: false,
-            taken: None,
-            steps: None,
-            is_finished: false,
-            may_be_over: false,
-            broke_off: None,
-            told_again: false,
-            resume: None,
-            returning: (0, 0),
-            comes_back: false,
-            stalled_secs: None,
-            run,
-            skips: Skips::default(),
-            looked: Instant::now(),
+            looked: clock.0,
+            clock,
             origin: Origin::here(),
         };
         consumer.check_batch_size()?;
@@ -174,8 +112,34 @@ impl Consumer {
         Ok(consumer)
     }
 
+    fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// Has the state machine do something with the memory that it may see, and logs what it has to say.
+    fn with_machine<T>(&mut self, call: impl FnOnce(&mut protocol::Consumer, &Memory<'_>) -> T) -> T {
+        let memory = Memory { head: &self.head, table: &self.table, view: &self.view };
+        let outcome = call(&mut self.machine, &memory);
+        if self.machine.has_notices() {
+            let notices = self.machine.take_notices();
+            let speaker = self.speaker();
+            notices.iter().for_each(|notice| speaker.log(notice));
+        }
+        outcome
+    }
+
+    fn speaker(&self) -> Speaker<'_> {
+        let why_whole = if let Schema::Whole { why } = self.view.schema() { Some(why.as_str()) } else { None };
+        Speaker {
+            name: &self.config.name,
+            config: self.machine.config(),
+            is_cut: self.machine.shape().is_cut,
+            why_whole,
+        }
+    }
+
     fn check_batch_size(&self) -> Result<(), Error> {
-        let Some(batch_size) = self.config.step_size() else { return Ok(()) };
+        let Some(batch_size) = self.machine.config().step_size() else { return Ok(()) };
         let samples = self.head.length().samples;
         self.view.check_batch_size(&self.config.name, batch_size, samples)
     }
@@ -198,16 +162,12 @@ impl Consumer {
 
     /// How many batches an epoch has for this consumer, if that is known yet.
     pub fn batches_per_epoch(&self) -> Option<u64> {
-        self.epoch_length().batches()
+        self.machine.batches_per_epoch(&*self.head)
     }
 
     /// The same, for whoever wants to ask while the consumer is busy.
     pub fn epoch_length(&self) -> EpochLength {
-        let is_cut = self.view.is_cut();
-        let batch_size = self.config.batch_size.filter(|_| is_cut);
-        let source_batch = is_cut.then(|| self.view.source_batch());
-        let shard = self.config.shard.map(|shard| (shard.world(), self.steps));
-        EpochLength::new(&self.head, batch_size, self.config.drop_last, source_batch, self.view.told(), shard)
+        EpochLength::new(&self.head, self.machine.batch_count(), self.view.told())
     }
 
     /// The consumer's leases, for whoever wants to ask while the consumer is busy.
@@ -217,7 +177,7 @@ impl Consumer {
 
     /// The epoch that is being read, or is next.
     pub fn epoch(&self) -> u64 {
-        self.epoch
+        self.machine.epoch()
     }
 
     /// Whether this is the process that attached, not a forked child of it.
@@ -233,7 +193,9 @@ impl Consumer {
     /// How things stand.
     pub fn stats(&self) -> ConsumerStats {
         ConsumerStats {
-            epoch: self.epoch + u64::from(self.is_finished && self.resume.is_none()),
+            epoch: self.machine.wanted_epoch(),
+            skipped: self.machine.skipped(),
+            left_out: self.machine.left_out(),
             mode: self.view.mode(),
             leases: self.table.live() as u64,
             kept: self.table.kept(),
@@ -247,23 +209,59 @@ impl Consumer {
         self.stats.samples
     }
 
+    /// The next sample that this consumer will get: where to go on after a crash.
+    pub fn position(&self) -> Mark {
+        self.machine.position(&*self.head)
+    }
+
+    /// Whether nothing of this epoch is left for us, as far as its length is known.
+    pub fn has_read_all(&self) -> bool {
+        self.machine.has_read_all(&*self.head)
+    }
+
+    /// Goes on there, from the next batch on. If those samples are gone, asking for that batch says so. A consumer that has read
+    /// nothing loses nothing: if the first epoch's beginning is gone, it begins like one that has just attached.
+    pub fn resume_at(&mut self, mark: Mark) {
+        let gives_back = self.machine.resume_at(mark);
+        self.give_back(gives_back);
+    }
+
+    /// Whoever iterated has stopped. A consumer that had all batches has finished the epoch, whether or not it asked for one more.
+    pub fn stop(&mut self) {
+        if self.is_here() {
+            let gives_back = self.with_machine(|machine, memory| machine.stop(memory));
+            self.give_back(gives_back);
+        }
+    }
+
+    /// Gives the cursor back. Batches that are still alive keep their bytes.
+    pub fn leave(&mut self) {
+        if self.is_here() {
+            let gives_back = self.machine.leave();
+            self.give_back(gives_back);
+        }
+    }
+
+    fn give_back(&mut self, is_to_be: bool) {
+        if is_to_be && self.is_here() {
+            while self.table.keep_oldest() {}
+            fault::point("consumer:leaving");
+            let _ = self.link.send(&Request::Leave);
+            fault::point("consumer:left");
+        }
+    }
+
     /// The next batch, or `None` at an epoch's end; the call after that begins the next epoch.
     pub fn next(&mut self, check: Check<'_>) -> Result<Option<Received>, Error> {
         loop {
             match self.next_here(check) {
                 Err(Error::ServerLost(why)) if !self.config.reconnect.is_zero() => {
                     // What is needed to know that the epoch is over is here still.
-                    if self.joined {
-                        match self.look(check) {
-                            Ok(Look::EpochOver(end)) => {
-                                if self.pass(end) {
-                                    continue;
-                                }
-                                return Ok(None);
-                            }
-                            Err(Error::Interrupted) => return Err(Error::Interrupted),
-                            _ => {}
+                    if let Ok(Look::EpochOver(end)) = self.look() {
+                        if self.with_machine(|machine, memory| machine.pass(end, memory)) {
+                            continue;
                         }
+                        return Ok(None);
                     }
                     self.reconnect(&why, check)?;
                 }
@@ -278,99 +276,83 @@ impl Consumer {
                 "this iterator belongs to the parent process; iterate the feed anew in the child".into(),
             ));
         }
-        self.wake();
-        // While a join is out, its answer is for `join` to hear.
-        if !self.joining && self.looked.elapsed() >= SLICE {
+        self.with_machine(|machine, memory| machine.wake(memory));
+        // While a join is out, its answer is for `await_answer` to hear.
+        if !self.machine.is_joining() && self.looked.elapsed() >= SLICE {
             self.glance()?;
         }
-        self.pressure.relieve(&self.head, &self.table);
-        if self.pressure.is_hoarder(&self.table) {
-            self.view.copy_from_now_on(CopiesBecause::Keeps, "it keeps its batches", &self.config.name);
-            self.report_mode();
-        }
+        self.relieve();
         let mut slice = PRESSED_SLICE;
         loop {
-            // At first, and when the server detached us between two epochs.
-            if !self.joined {
-                self.join(check)?;
-            }
-            if self.view.replays() && self.view.epochs().is_some_and(|epochs| self.epoch >= epochs) {
-                return Err(self.why_over(state::ENDED));
-            }
-            match self.look(check)? {
-                // More than was promised: whoever asks now wants the next epoch.
-                Look::Batch(cut) if self.is_finished => self.move_to(cut.next),
-                Look::Batch(cut) => {
+            let next = self.with_machine(|machine, memory| machine.next(memory));
+            match next.map_err(|trouble| self.speaker().error(trouble))? {
+                Next::Join(join) => {
+                    self.link.send(&Request::Join(join))?;
+                    fault::point("consumer:join_sent");
+                }
+                Next::AwaitAnswer => self.await_answer(check)?,
+                Next::AwaitRing => self.adopt_ring(check)?,
+                Next::Take(cut) => {
                     fault::point("consumer:seen");
                     // Overwritten meanwhile: look again.
-                    let Some(received) = self.take(cut)? else { continue };
-                    return Ok(Some(received));
-                }
-                Look::EpochOver(end) => {
-                    let goes_on = self.pass(end);
-                    fault::point("consumer:epoch_over");
-                    if !goes_on {
-                        return Ok(None);
+                    if let Some(received) = self.take(cut)? {
+                        return Ok(Some(received));
                     }
-                    self.wake();
                 }
-                Look::Nothing => self.wait(slice, check)?,
+                Next::EpochOver => {
+                    fault::point("consumer:epoch_over");
+                    return Ok(None);
+                }
+                Next::Ended => return Err(self.why_over(FeedState::Ended)),
+                Next::Wait => self.wait(slice, check)?,
             }
             slice = SLICE;
         }
     }
 
-    /// Asks for the next batch after a rest.
-    fn wake(&mut self) {
-        if !self.table.page().wake() {
-            // The server's word of it is on the way, and comes before the answer to our next join.
-            self.be_detached();
+    /// What there is to take.
+    fn look(&mut self) -> Result<Look, Error> {
+        self.with_machine(|machine, memory| machine.look(memory)).map_err(|trouble| self.speaker().error(trouble))
+    }
+
+    /// Lets go of what is older than a loop holds, if the server waits for it.
+    fn relieve(&mut self) {
+        if let Some(limit) = self.pressure.limit(self.head.wanted()) {
+            while self.table.oldest().is_some_and(|first| first < limit) && self.table.keep_oldest() {}
+        }
+        if self.pressure.is_hoarder(self.table.kept()) {
+            self.view.copy_from_now_on(CopiesBecause::Keeps, "it keeps its batches", &self.config.name);
+            self.report_mode();
         }
     }
 
-    /// The epoch is over. True if whoever asks had done with it before, and wants the next one.
-    fn pass(&mut self, end: u64) -> bool {
-        self.end_epoch(end);
-        let is_finished = std::mem::take(&mut self.is_finished);
-        std::mem::take(&mut self.may_be_over) || is_finished
-    }
-
-    fn end_epoch(&mut self, end: u64) {
-        self.leave_out(end);
-        self.steps = self.taken.or(self.steps);
-        self.epoch += 1;
-        self.in_epoch = false;
-        self.taken = Some(0);
-        self.had = 0;
-        self.report_skipped();
-        if self.view.replays() {
-            self.lead += end;
-            self.enter_epoch(0);
+    /// `None` if the batch was overwritten before it could be taken.
+    fn take(&mut self, cut: Cut) -> Result<Option<Received>, Error> {
+        let was = self.view.read_mode();
+        let lead = self.machine.lead();
+        self.with_machine(|machine, memory| machine.begin_take(cut, memory));
+        let Cut { first, until, .. } = cut;
+        let received = if self.view.skips() {
+            let Some(received) = self.view.take_unguarded(&self.head, first, until)? else { return Ok(None) };
+            received
         } else {
-            self.enter_epoch(end);
+            self.view.take(&self.table, (first, until, lead), self.machine.epoch(), &self.config.name)?
+        };
+        self.with_machine(|machine, memory| machine.took(cut, memory));
+        if self.view.read_mode() != was {
+            self.report_mode();
         }
-        self.table.page().rest();
-    }
-
-    /// The epoch begins at this sample, and so do we.
-    fn enter_epoch(&mut self, start: u64) {
-        (self.cursor, self.start) = (Some(start), start);
-        self.table.advance(self.epoch, start + self.lead);
-    }
-
-    /// Moves the cursor on without a batch.
-    fn move_to(&mut self, cursor: u64) {
-        self.cursor = Some(cursor);
-        self.table.advance(self.epoch, cursor + self.lead);
-    }
-
-    /// The number in the log of the epoch that we read.
-    fn epoch_in_log(&self) -> u64 {
-        if self.view.replays() { 0 } else { self.epoch }
+        fault::point("consumer:cut");
+        self.pressure.handed_out(first + lead);
+        self.stats.batches += 1;
+        self.stats.samples += until - first;
+        self.table.page().batches.store(self.stats.batches, Ordering::Relaxed);
+        self.table.page().samples.store(self.stats.samples, Ordering::Relaxed);
+        Ok(Some(received))
     }
 
     fn report_mode(&self) {
-        self.table.page().mode.store(self.view.manner().number(), Ordering::Relaxed);
+        self.table.page().mode.store(self.view.read_mode().number(), Ordering::Relaxed);
     }
 }
 

@@ -8,18 +8,16 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use feedline_ring::{Access, BufferPool, HeadReader, Hold, Layout, LeaseTable, Mapping, Memfd, PrivatePages, Window};
+use feedline_shm::{Access, BufferPool, HeadReader, Hold, Layout, LeaseTable, Mapping, Memfd, PrivatePages, Window};
 
-use super::Mode;
-use super::manner::{CopiesBecause, Manner};
 use crate::batch::{Received, Value};
 use crate::error::Error;
 use crate::limits::{available_bytes, size_text};
+use crate::read_mode::{CopiesBecause, Mode, ReadMode};
+use crate::ring_info::{RingInfo, Told, layout, strides};
 use crate::schema::{Field, Schema, len_bytes};
-use crate::server::{layout, strides};
 use crate::structure::Structure;
 use crate::whole;
-use crate::wire::{RingInfo, Told};
 
 /// A consumer seen to write this often is served by copies.
 const WRITER: u32 = 2;
@@ -98,16 +96,6 @@ impl View {
         self.info.skips
     }
 
-    /// Whether the one epoch in the ring is read again and again.
-    pub fn replays(&self) -> bool {
-        self.info.replays
-    }
-
-    /// How many epochs there are, or passes over the one.
-    pub fn epochs(&self) -> Option<u64> {
-        self.info.epochs
-    }
-
     pub fn generation(&self) -> u32 {
         self.info.generation
     }
@@ -123,10 +111,6 @@ impl View {
 
     pub fn is_cut(&self) -> bool {
         matches!(self.info.schema, Schema::Cut { .. })
-    }
-
-    pub fn source_batch(&self) -> u64 {
-        self.info.source_batch.max(1)
     }
 
     /// What the source says of samples that can't be counted.
@@ -147,8 +131,8 @@ impl View {
     }
 
     /// The mode, with why.
-    pub fn manner(&self) -> Manner {
-        Manner(self.mode, self.copies_because)
+    pub fn read_mode(&self) -> ReadMode {
+        ReadMode(self.mode, self.copies_because)
     }
 
     /// Refuses, where it was asked for, a batch size that can never be given.
@@ -360,7 +344,7 @@ fn open(
     };
     let map = |access| {
         Mapping::new(&memfd, &layout, access).map(Arc::new).map_err(|error| match error {
-            feedline_ring::RingError::NoMemory { .. } => Error::Memory(format!(
+            feedline_shm::RingError::NoMemory { .. } => Error::Memory(format!(
                 "this process may not map the ring of feed {name:?}, {}: its address space is limited (ulimit -v)\n  \
                  raise the limit, serve the feed with a smaller ring=, or attach with mode=\"copy\", which needs half as much",
                 size_text(layout.len_bytes()),

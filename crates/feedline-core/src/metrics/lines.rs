@@ -12,14 +12,14 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use feedline_ring::Doorbell;
+use feedline_shm::Doorbell;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use serde_json::json;
 
 use super::{Look, Outlet, SILENT};
 use crate::error::Error;
-use crate::server::ServerStats;
+use crate::stats::ServerStats;
 
 /// A file to append to.
 #[derive(Debug)]
@@ -142,7 +142,7 @@ fn ends_torn(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::Event;
+    use crate::stats::Event;
 
     fn feed(events: std::ops::Range<u64>) -> ServerStats {
         let events = events.map(|number| Event { number, ..Event::default() }).collect();

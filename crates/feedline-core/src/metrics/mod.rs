@@ -16,15 +16,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
-use feedline_ring::Doorbell;
-use feedline_ring::fork::Origin;
+use feedline_shm::Doorbell;
+use feedline_shm::fork::Origin;
 
 pub use self::lines::{Lines, Warn};
 pub use self::port::Port;
 pub use self::port::is_own_host;
 pub use self::text::{CONTENT_TYPE, SILENT, text};
 use crate::error::Error;
-use crate::server::ServerStats;
+use crate::stats::ServerStats;
 
 /// Asks all feeds that are to be told of how they stand.
 pub type Look = Box<dyn FnMut() -> Vec<ServerStats> + Send>;

@@ -8,13 +8,13 @@ use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use feedline_ring::Doorbell;
-use feedline_ring::fork::Unshared;
+use feedline_shm::Doorbell;
+use feedline_shm::fork::Unshared;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{CONTENT_TYPE, Look, Outlet, text};
 use crate::error::Error;
-use crate::server::ServerStats;
+use crate::stats::ServerStats;
 
 /// Connections at a time.
 const MOST: usize = 16;

@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use crate::server::{ConsumerStats, ServerStats};
+use crate::stats::{ConsumerStats, ServerStats};
 
 /// What the text is, for HTTP.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use feedline_ring::fork::{Origin, PerProcess};
+use feedline_shm::fork::{Origin, PerProcess};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::process::{Flock, FlockOffsetType, FlockType, fcntl_getlk};
 

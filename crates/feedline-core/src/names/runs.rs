@@ -22,7 +22,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use feedline_ring::fork::Unshared;
+use feedline_shm::fork::Unshared;
 use rustix::fs::{FlockOperation, flock};
 
 use super::lock::{DYING, MOMENT, is_dying, is_still};

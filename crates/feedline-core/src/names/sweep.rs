@@ -16,7 +16,7 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use feedline_ring::fork::Unshared;
+use feedline_shm::fork::Unshared;
 use rustix::fs::{FlockOperation, flock};
 
 use super::lock::{is_still, remove_unheld, server_of};

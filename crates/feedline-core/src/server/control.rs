@@ -1,9 +1,7 @@
-//! The thread that talks to consumers: handshakes, deaths, bad news; `joining` gives them their cursors.
+//! The thread that talks to consumers: handshakes, joins, leaves, deaths, bad news.
 //!
 //! It never blocks on a peer: sockets don't block, messages are bounded, and a peer that is silent in its handshake or
 //! doesn't speak the protocol is dropped.
-
-mod joining;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,19 +9,23 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use feedline_ring::peer::Peer;
-use feedline_ring::{CursorHandle, Doorbell, fault};
+use feedline_protocol::message::Join;
+use feedline_protocol::server::{Delivery, Phase, Violation};
+use feedline_shm::peer::Peer;
+use feedline_shm::{CursorHandle, Doorbell, fault};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
 
+use super::admission::{self, Admission};
 use super::attendance::Attending;
-use super::door::{self, Door};
-use super::members::Member;
+use super::members::Page;
+use super::shape::PublishedRing;
 use super::watchdog::Watchdog;
-use super::{Phase, Shared, Since, State, shape, stats};
+use super::{Shared, stats};
 use crate::access::is_own;
 use crate::error::{Error, Failure, FailureKind};
+use crate::limits::available_bytes;
 use crate::names::HeldName;
 use crate::wire::{Channel, MAGIC, Reply, Request, VERSION, WireError};
 
@@ -44,7 +46,7 @@ pub(super) fn start(shared: Arc<Shared>, held: HeldName) -> Result<JoinHandle<()
     let address = SocketAddrUnix::new(held.path()).map_err(Error::io("naming a socket"))?;
     let folder = |errno: rustix::io::Errno| crate::names::unusable(&crate::names::folder(), &errno.into());
     bind(&listener, &address).map_err(folder)?;
-    door::set_up(held.path(), &shared)?;
+    admission::set_up(held.path(), &shared)?;
     listen(&listener, 128).map_err(Error::io("listening"))?;
     let run = move || {
         let mut control = Control {
@@ -54,7 +56,7 @@ pub(super) fn start(shared: Arc<Shared>, held: HeldName) -> Result<JoinHandle<()
             links: BTreeMap::new(),
             next_id: 0,
             deaf_until: None,
-            door: Door::default(),
+            admission: Admission::default(),
             watchdog: Watchdog::new(),
         };
         control.run();
@@ -73,14 +75,14 @@ struct Control {
     next_id: u64,
     /// There were no descriptors left for a connection.
     deaf_until: Option<Instant>,
-    door: Door,
+    admission: Admission,
     watchdog: Watchdog,
 }
 
 /// A connection.
 struct Link {
     channel: Channel,
-    peer: Arc<Peer>,
+    peer: Peer,
     since: Instant,
     stage: Stage,
     /// It said that it would go.
@@ -95,8 +97,8 @@ enum Stage {
     New,
     /// Waits for the first ring.
     Waiting,
-    /// Has the memory, up to this generation.
-    Welcome(u32),
+    /// Has the memory.
+    Attached,
     /// Only asks questions.
     Visitor,
 }
@@ -110,9 +112,9 @@ impl Control {
             for id in ids {
                 self.serve(id);
             }
-            self.bury();
+            self.reap();
             self.deliver();
-            self.answer_the_gate();
+            self.admit();
             self.linger();
             self.watch();
             if self.say_goodbye() {
@@ -128,7 +130,7 @@ impl Control {
             fds.push(PollFd::new(&self.listener, PollFlags::IN));
         }
         for link in self.links.values() {
-            // Who doesn't listen isn't listened to.
+            // A peer that doesn't read what it is sent gets no further answers.
             let interest = if link.channel.has_outgoing() { PollFlags::OUT } else { PollFlags::IN };
             fds.push(PollFd::new(&link.channel, interest));
             fds.extend(link.peer.pidfd.iter().map(|pidfd| PollFd::new(pidfd, PollFlags::IN)));
@@ -156,12 +158,12 @@ impl Control {
             };
             let Ok(peer) = Peer::of(socket.as_fd()) else { continue };
             let mut channel = Channel::for_server(socket);
-            if !self.door.admits(&self.shared, &peer, &mut channel, self.links.values().map(|link| &*link.peer)) {
+            if !self.admission.admits(&self.shared, &peer, &mut channel, self.links.values().map(|link| &link.peer)) {
                 continue;
             }
             let link = Link {
                 channel,
-                peer: Arc::new(peer),
+                peer,
                 since: Instant::now(),
                 stage: Stage::New,
                 says_bye: false,
@@ -189,33 +191,19 @@ impl Control {
     }
 
     /// Forgets ranks that wait for others and have died.
-    fn bury(&self) {
-        let State { log, ranks, .. } = &mut *self.shared.lock();
-        if ranks.bury(log) {
+    fn reap(&self) {
+        if self.shared.change(|state| state.machine.reap()) {
             self.shared.producer_bell.ring();
         }
     }
 
     fn drop_link(&mut self, id: u64) {
-        let link = self.links.remove(&id);
-        let mut state = self.shared.lock();
-        state.refresh();
-        let State { phase, log, members, ranks, events, .. } = &mut *state;
-        // At the feed's end everybody is sent away: that is no news.
-        if let Some(link) = link.filter(|_| !phase.has_failed()) {
-            if let Some((epoch, _)) = log.cursor(id) {
-                ranks.leaves(&link.peer, epoch);
-                // Who has finished an epoch may go without a word.
-                let is_well = link.says_bye || members.get(id).is_none_or(|member| member.page.is_resting());
-                let (kind, text) = if is_well { ("left", "it left") } else { ("died", "it was gone in mid-epoch") };
-                events.note(kind, Some(link.peer.pid), text);
-            }
-            ranks.disconnected(log, &link.peer);
-        }
-        if members.remove(id, log).is_some() {
-            log.leave(id);
-            self.shared.tell_joined(&state);
-            self.shared.producer_bell.ring();
+        let Some(Link { peer, says_bye, .. }) = self.links.remove(&id) else { return };
+        let shared = &self.shared;
+        let was_attached = shared
+            .change(|state| state.machine.disconnect(id, &peer, says_bye, &shared.head, shared.meter.time()));
+        if was_attached {
+            shared.producer_bell.ring();
         }
     }
 
@@ -239,26 +227,23 @@ impl Control {
                     if version != VERSION {
                         let why =
                             format!("the server speaks version {VERSION} of the protocol, this consumer {version}");
-                        link.channel.send(&Reply::Refused { why, batch_size: false }, vec![])?;
+                        link.channel.send(&Reply::Refused { why }, vec![])?;
                         return Err(WireError::Malformed("another version of the protocol"));
                     }
                     link.stage = if consumer { Stage::Waiting } else { Stage::Visitor };
                     if !consumer {
                         link.attending = None;
                     }
-                    let peer = Arc::clone(&link.peer);
+                    let peer = link.peer.clone();
                     let others = self.links.values().filter(|link| link.is_consumer()).count() - usize::from(consumer);
-                    if consumer && !self.door.seats(&self.shared, &peer, others) {
+                    if consumer && !self.admission.has_place(&self.shared, &peer, others) {
                         return Err(WireError::Closed);
                     }
                     if consumer {
-                        self.shared.lock().members.expect(id, peer.pid, peer.uid);
+                        self.shared.lock().machine.expect(id, peer);
                     }
                 }
-                Request::Join(join) => {
-                    let Stage::Welcome(_) = link.stage else { return Err(WireError::Malformed("an early join")) };
-                    self.join(id, join)?;
-                }
+                Request::Join(join) => self.join(id, join)?,
                 Request::Leave => self.leave(id),
                 Request::Bye => link.says_bye = true,
                 Request::Stats => {
@@ -274,7 +259,7 @@ impl Control {
                     }
                     if !is_own(&link.peer) {
                         let why = format!("only the user that feed {:?} belongs to may end it", self.shared.name);
-                        link.channel.send(&Reply::Refused { why, batch_size: false }, vec![])?;
+                        link.channel.send(&Reply::Refused { why }, vec![])?;
                         continue;
                     }
                     let message = format!("pid {} told its server to stop (feedline stop)", link.peer.pid);
@@ -294,46 +279,80 @@ impl Control {
         Ok(())
     }
 
-    /// Tells those who were cut off, welcomes those who wait for the first ring, and sends a new ring to those who read.
-    ///
-    /// Seen under one lock, told in this order: whoever was cut off must hear of it before it could hear of the ring that no
-    /// longer has its samples. Who doesn't read gets the ring when it joins: memory that is on its way can't be freed.
+    /// Gives a consumer its cursor; `admit` tells it where.
+    fn join(&mut self, id: u64, join: Join) -> Result<(), WireError> {
+        let shared = &self.shared;
+        let joined = shared.change(|state| {
+            state.machine.join(id, join, &shared.head, available_bytes, shared.meter.time())
+        });
+        joined.map_err(|violation| {
+            WireError::Malformed(match violation {
+                Violation::EarlyJoin => "an early join",
+                Violation::SecondJoin => "a second join",
+                Violation::ImpossibleRank => "a rank that cannot be",
+            })
+        })?;
+        fault::point("server:join_registered");
+        shared.producer_bell.ring();
+        Ok(())
+    }
+
+    fn leave(&mut self, id: u64) {
+        let shared = &self.shared;
+        shared.change(|state| state.machine.leave(id, &shared.head, shared.meter.time()));
+        fault::point("server:leave_registered");
+        shared.producer_bell.ring();
+    }
+
+    /// Sends what the state machine has to say, the first ring to those who wait for it, and a new one to those who read.
     fn deliver(&mut self) {
-        let mut told = Vec::new();
-        let mut reading = Vec::new();
-        let ring = {
+        let (deliveries, ring) = {
             let mut state = self.shared.lock();
-            let is_over = matches!(state.phase, Phase::Broken(_));
-            for (id, member) in state.members.iter_mut() {
-                told.extend(member.news.take().map(|news| (id, news)));
-                // Who rests asks for the ring when it wakes up.
-                if member.joined && !member.at_gate && !member.page.is_resting() {
-                    reading.push(id);
-                }
-            }
-            // Then there is nothing to read, and `say_goodbye` tells why.
-            state.ring.clone().filter(|_| !is_over)
+            // If the feed is over there is nothing to read, and `say_goodbye` tells why.
+            let is_over = state.machine.phase().is_broken();
+            (state.machine.deliver(), state.ring.clone().filter(|_| !is_over))
         };
-        for (id, news) in told {
-            if let Some(link) = self.links.get_mut(&id) {
-                let _ = link.channel.send(&news, vec![]);
-            }
-        }
+        self.send_all(deliveries, ring.as_deref());
         let Some(ring) = ring else { return };
+        let waiting = self.links.iter_mut().filter(|(_, link)| link.stage == Stage::Waiting);
         let mut gone = Vec::new();
-        for (&id, link) in &mut self.links {
-            let sent = match link.stage {
-                Stage::Waiting => welcome(&self.shared, id, link, &ring),
-                Stage::Welcome(_) if reading.contains(&id) => link.bring(&ring),
-                _ => continue,
-            };
-            match sent {
-                Ok(()) => link.stage = Stage::Welcome(ring.info.generation),
+        for (&id, link) in waiting {
+            match welcome(&self.shared, id, link, &ring) {
+                Ok(()) => link.stage = Stage::Attached,
                 Err(_) => gone.push(id),
             }
         }
         for id in gone {
             self.drop_link(id);
+        }
+    }
+
+    /// Answers joins once enough consumers have asked.
+    fn admit(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let ((deliveries, begins), ring) =
+            shared.change(|state| (state.machine.admit(&shared.head), state.ring.clone()));
+        if begins {
+            shared.producer_bell.ring();
+        }
+        self.send_all(deliveries, ring.as_deref());
+    }
+
+    /// Sends to each what it is to get; a connection that can't take it is noticed when it is read.
+    fn send_all(&mut self, deliveries: Vec<(u64, Delivery)>, ring: Option<&PublishedRing>) {
+        for (id, delivery) in deliveries {
+            let Some(link) = self.links.get_mut(&id) else { continue };
+            let _ = match (delivery, ring) {
+                (Delivery::Answer(answer), _) => {
+                    let sent = link.channel.send(&Reply::Answer(answer), vec![]);
+                    fault::point("server:join_answered");
+                    sent
+                }
+                (Delivery::Ring, Some(ring)) => {
+                    link.channel.send(&Reply::Ring(ring.info.clone()), vec![Arc::clone(&ring.memory)])
+                }
+                (Delivery::Ring, None) => Ok(()),
+            };
         }
     }
 
@@ -368,12 +387,13 @@ impl Control {
     fn say_goodbye(&mut self) -> bool {
         let (farewell, stays) = {
             let state = self.shared.lock();
-            let farewell = match &state.phase {
-                Phase::Starting | Phase::Running | Phase::Draining => return false,
-                Phase::Ended => Reply::Ended,
-                Phase::Broken(failure) => Reply::Failed(failure.clone()),
+            let phase = state.machine.phase();
+            let farewell = match (phase, &state.failure) {
+                (Phase::Starting | Phase::Running | Phase::Draining, _) => return false,
+                (_, Some(failure)) => Reply::Failed(failure.clone()),
+                (_, None) => Reply::Ended,
             };
-            (farewell, state.phase.has_failed() && !state.is_closing)
+            (farewell, phase == Phase::Failed && !state.is_closing)
         };
         // Who comes to look at a feed that has failed may do so.
         let hears = |link: &Link| link.stage != Stage::New && !(stays && link.stage == Stage::Visitor);
@@ -403,20 +423,11 @@ impl Control {
 impl Link {
     /// Whether it reads the feed, or will.
     fn is_consumer(&self) -> bool {
-        matches!(self.stage, Stage::Waiting | Stage::Welcome(_))
-    }
-
-    /// Sends the ring, if it has an older one.
-    fn bring(&mut self, ring: &shape::PublishedRing) -> Result<(), WireError> {
-        if self.stage == Stage::Welcome(ring.info.generation) {
-            return Ok(());
-        }
-        self.stage = Stage::Welcome(ring.info.generation);
-        self.channel.send(&Reply::Ring(ring.info.clone()), vec![Arc::clone(&ring.memory)])
+        matches!(self.stage, Stage::Waiting | Stage::Attached)
     }
 }
 
-fn welcome(shared: &Shared, id: u64, link: &mut Link, ring: &shape::PublishedRing) -> Result<(), WireError> {
+fn welcome(shared: &Shared, id: u64, link: &mut Link, ring: &PublishedRing) -> Result<(), WireError> {
     let (Ok(page), Ok(bell)) = (CursorHandle::create(), Doorbell::new()) else {
         tracing::warn!("feed {:?}: no descriptors left for pid {}", shared.name, link.peer.pid);
         return Err(WireError::Closed);
@@ -425,22 +436,7 @@ fn welcome(shared: &Shared, id: u64, link: &mut Link, ring: &shape::PublishedRin
     let fds = vec![own(shared.head.as_fd())?, Arc::clone(&ring.memory), own(page.as_fd())?, own(bell.as_fd())?];
     link.channel.send(&Reply::Welcome { ring: ring.info.clone(), run: shared.options.run }, fds)?;
     fault::point("server:welcomed");
-    let member = Member {
-        page,
-        bell: Arc::new(bell),
-        pid: link.peer.pid,
-        uid: link.peer.uid,
-        batch_size: None,
-        rank: None,
-        joined: false,
-        at_gate: false,
-        join_number: 0,
-        place: None,
-        news: None,
-        idle_since: Since::now(),
-        still: None,
-        is_refused: false,
-    };
-    shared.lock().members.insert(id, member);
+    let page = Page { handle: page, bell: Arc::new(bell) };
+    shared.lock().machine.attach(id, page, link.peer.clone(), ring.info.generation, shared.meter.time());
     Ok(())
 }

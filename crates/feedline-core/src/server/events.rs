@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use crate::proc::harmless;
+use crate::stats::Event;
 
 /// What can happen. All are counted from the start: a count that comes to be with its first event would hide that one from
 /// whoever looks at differences.
@@ -19,21 +18,6 @@ const LONGEST: usize = 500;
 /// Of epochs that follow each other within this time, the last is kept.
 const APART: Duration = Duration::from_secs(1);
 const EPOCH: &str = "epoch";
-
-/// One thing that happened.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Event {
-    /// Counts the events of this server.
-    pub number: u64,
-    /// How long ago it was.
-    pub secs_ago: f64,
-    /// "joined", "left", "died", "detached", "epoch", "abandoned", "ring", "stuck", "failed" or "stopped".
-    pub kind: String,
-    /// The consumer that it happened to, if it was one.
-    pub pid: Option<u32>,
-    /// For a person.
-    pub text: String,
-}
 
 #[derive(Debug)]
 pub(super) struct Events {

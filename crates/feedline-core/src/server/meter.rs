@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use feedline_protocol::Time;
 use rustix::time::{ClockId, clock_gettime};
 
 /// What the producer does.
@@ -69,6 +70,11 @@ impl Meter {
 
     fn now(&self) -> u64 {
         coarse_nanos().saturating_sub(self.began)
+    }
+
+    /// For policies that count time.
+    pub fn time(&self) -> Time {
+        Time::new(Duration::from_nanos(self.now()))
     }
 
     /// The producer does this from now on. Tells what it did before.

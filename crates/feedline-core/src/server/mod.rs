@@ -6,23 +6,22 @@
 //!                 └────────── State ───────┘      (one mutex; never held while copying or sleeping)
 //! ```
 //!
-//! `producer` appends, `room` waits and cuts off, `replace` makes rings; `control` talks to consumers, `door` lets them in,
-//! `watchdog` notices a source that hangs, `attendance` that nobody is there; `members` is what both threads know of consumers, `returning` of those who had
-//! another server before, `ranks` of those who belong together. `stats` looks at all of it, with `meter`'s clocks and the
-//! last `events`; `outlets` hands that to Prometheus and to a file.
+//! What is decided is decided by `feedline_protocol::server`, the state machine in `State`. `producer` appends, `backpressure` waits
+//! for room, `replace` makes rings; `control` talks to consumers, `admission` lets them in, `watchdog` notices a source that hangs,
+//! `attendance` that nobody is there. `notices` words what happened. `stats` looks at all of it, with `meter`'s clocks and the last
+//! `events`; `outlets` hands that to Prometheus and to a file.
 
+mod admission;
 mod attendance;
+mod backpressure;
 mod control;
-mod door;
 mod events;
 mod members;
 mod meter;
+mod notices;
 mod outlets;
 mod producer;
-mod ranks;
 mod replace;
-mod returning;
-mod room;
 mod shape;
 mod stats;
 mod watchdog;
@@ -30,20 +29,19 @@ mod watchdog;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use feedline_ring::fork::Origin;
-use feedline_ring::log::Log;
-pub use feedline_ring::log::{Lag, MOST_EPOCHS_AHEAD, Policy};
-use feedline_ring::signal::UNKNOWN;
-use feedline_ring::{Doorbell, HeadWriter};
+pub use feedline_protocol::log::{Lag, MOST_EPOCHS_AHEAD, Policy};
+use feedline_protocol::server::{self as protocol, Phase};
+use feedline_protocol::{Mark, UNKNOWN};
+use feedline_shm::fork::Origin;
+use feedline_shm::peer::Peer;
+use feedline_shm::{Doorbell, HeadWriter};
 
 use self::events::Events;
-use self::members::Members;
+use self::members::Page;
 use self::meter::{Doing, Meter, Stamps};
 use self::outlets::Opened;
-use self::ranks::Ranks;
-use self::returning::Returning;
 use self::shape::PublishedRing;
 use self::stats::stats;
 use self::watchdog::Watch;
@@ -51,25 +49,12 @@ use crate::access::Allow;
 use crate::error::{Error, Failure, FailureKind};
 use crate::metrics::Outlet;
 use crate::names::HeldName;
-use crate::source::{Mark, Source};
+use crate::source::Source;
 
 pub use self::attendance::Attendance;
-pub use self::events::Event;
 pub use self::shape::{History, RingSize};
-pub(crate) use self::shape::{layout, strides};
-pub use self::stats::{ConsumerStats, ServerStats};
+use crate::stats::ServerStats;
 pub use self::watchdog::Ask;
-
-/// What a head page's state word means.
-pub(crate) mod state {
-    pub const RUNNING: u32 = 0;
-    /// Every epoch is produced.
-    pub const ENDED: u32 = 1;
-    /// The loader or the server failed; what was published stays good.
-    pub const FAILED: u32 = 2;
-    /// Somebody stopped the server.
-    pub const STOPPED: u32 = 3;
-}
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -143,71 +128,21 @@ impl Default for Options {
     }
 }
 
-/// Where a server is in its life.
-#[derive(Clone, Debug, PartialEq)]
-enum Phase {
-    Starting,
-    Running,
-    /// All epochs are produced; consumers are finishing.
-    Draining,
-    /// Over, as planned.
-    Ended,
-    /// Over, by a failure or a stop.
-    Broken(Failure),
-}
-
-impl Phase {
-    /// Over by a failure, which those who come now should hear of.
-    fn has_failed(&self) -> bool {
-        matches!(self, Self::Broken(failure) if failure.kind != FailureKind::Stopped)
-    }
-}
+type Machine = protocol::Server<Page, Peer>;
 
 struct State {
-    phase: Phase,
+    machine: Machine,
+    /// Why the feed ended before its time, if it did.
+    failure: Option<Failure>,
     /// The name is to be given back.
     is_closing: bool,
-    log: Log,
     ring: Option<Arc<PublishedRing>>,
-    members: Members,
-    /// Those who come back after an earlier server died.
-    returning: Returning,
-    /// Those who share epochs and are not all here yet.
-    ranks: Ranks,
-    /// How long a place is held for them.
-    patience: Duration,
-    /// Since when all who are here wait for a later epoch.
-    waited_for: Option<Since>,
-    /// A window in samples that somebody needs.
-    grow_to: u64,
     batches: u64,
     bytes: u64,
     /// When samples were published.
     stamps: Stamps,
     /// What happened lately.
     events: Events,
-}
-
-impl State {
-    /// Takes over what consumers report.
-    fn refresh(&mut self) {
-        self.members.refresh(&mut self.log);
-        self.returning.look(&mut self.log);
-        self.ranks.look(&mut self.log, self.patience);
-    }
-}
-
-/// How long those who come back with a saved place have to come back together.
-const COMING_BACK: Duration = Duration::from_millis(500);
-
-impl State {
-    /// All who are here wait for a later epoch: whether it may be begun. Who comes back may be the first of several, and another
-    /// may need an earlier one.
-    fn has_settled(&mut self) -> bool {
-        let since = *self.waited_for.get_or_insert_with(Since::now);
-        let may_be_needed = self.log.is_wanted_by_number() || self.returning.may_need(self.log.epoch());
-        self.returning.is_waiting() || !may_be_needed || since.is_over(COMING_BACK)
-    }
 }
 
 struct Shared {
@@ -233,18 +168,14 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells consumers that something in the head page changed.
-    fn announce(&self, state: &State) {
-        if self.head.announce(state.members.pages()) {
-            self.head.wake_all();
+    /// Has the state machine do something, under the lock, and hands on what it has to say.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.lock();
+        let outcome = change(&mut state);
+        if state.machine.has_notices() {
+            self.report(&mut state);
         }
-    }
-
-    /// Lets consumers know how many they are: should this server die, the next one waits for that many. Who was not told its place
-    /// has none to come back to, and is not waited for.
-    fn tell_joined(&self, state: &State) {
-        let joined = u32::try_from(state.members.placed()).unwrap_or(u32::MAX);
-        self.head.set_joined(joined.max(state.returning.expected()));
+        outcome
     }
 
     /// Ends the feed before its time; the first reason counts.
@@ -253,17 +184,12 @@ impl Shared {
             return;
         }
         let mut state = self.lock();
-        if matches!(state.phase, Phase::Ended | Phase::Broken(_)) {
+        let is_failure = failure.kind != FailureKind::Stopped;
+        if !state.machine.break_off(is_failure, &self.head) {
             return;
         }
-        let (word, kind) = match failure.kind {
-            FailureKind::Stopped => (state::STOPPED, "stopped"),
-            _ => (state::FAILED, "failed"),
-        };
-        state.events.note(kind, None, &failure.message);
-        state.phase = Phase::Broken(failure);
-        self.head.set_state(word);
-        self.announce(&state);
+        state.events.note(if is_failure { "failed" } else { "stopped" }, None, &failure.message);
+        state.failure = Some(failure);
         self.control_bell.ring();
         self.producer_bell.ring();
     }
@@ -291,12 +217,12 @@ impl Server {
     pub fn bind(name: &str, options: Options) -> Result<Self, Error> {
         let held = HeldName::take(name)?;
         let opened = Opened::new(&options)?;
-        let mut log = Log::new(options.policy);
-        if let Some(Mark { epoch, index }) = options.resume {
-            log.resume(epoch, index);
-        }
-        let resumed = options.resume.map(|at| at.epoch);
-        let patience = options.stall_timeout;
+        let machine = Machine::new(protocol::Options {
+            policy: options.policy,
+            wait_for: options.wait_for,
+            stall_timeout: options.stall_timeout,
+            resume: options.resume,
+        });
         let shared = Arc::new(Shared {
             name: name.to_owned(),
             options,
@@ -308,16 +234,10 @@ impl Server {
             origin: Origin::here(),
             metrics_port: opened.port(),
             state: Mutex::new(State {
-                phase: Phase::Starting,
+                machine,
+                failure: None,
                 is_closing: false,
-                log,
                 ring: None,
-                members: Members::default(),
-                returning: Returning::new(resumed),
-                ranks: Ranks::new(name),
-                patience,
-                waited_for: None,
-                grow_to: 0,
                 batches: 0,
                 bytes: 0,
                 stamps: Stamps::default(),
@@ -342,15 +262,10 @@ impl Server {
         self.shared.meter.turn(Doing::Nothing);
         std::mem::forget(guard);
         match &outcome {
-            Ok(()) => {
-                let mut state = self.shared.lock();
-                if !matches!(state.phase, Phase::Broken(_)) {
-                    state.phase = Phase::Ended;
-                }
-            }
+            Ok(()) => self.shared.lock().machine.end(),
             Err(failure) => self.shared.break_off(failure.clone()),
         }
-        if self.shared.lock().phase.has_failed() {
+        if self.shared.lock().machine.phase() == Phase::Failed {
             self.close_outlets();
         } else {
             self.close();
@@ -369,10 +284,7 @@ impl Server {
         if !self.shared.origin.is_here() {
             return None;
         }
-        let failure = match &self.shared.lock().phase {
-            Phase::Broken(failure) if failure.kind == FailureKind::Stuck => failure.clone(),
-            _ => return None,
-        };
+        let failure = self.shared.lock().failure.clone().filter(|failure| failure.kind == FailureKind::Stuck)?;
         self.close();
         Some(failure)
     }
@@ -441,19 +353,5 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop("the server was closed");
-    }
-}
-
-/// A moment and how long ago it was: for policies that count time.
-#[derive(Clone, Copy, Debug)]
-struct Since(Instant);
-
-impl Since {
-    fn now() -> Self {
-        Self(Instant::now())
-    }
-
-    fn is_over(self, limit: Duration) -> bool {
-        self.0.elapsed() >= limit
     }
 }

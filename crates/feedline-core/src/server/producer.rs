@@ -1,4 +1,4 @@
-//! The appending side: takes batches from the source, copies, publishes. Waiting for room is `room`'s, making rings `replace`'s.
+//! The appending side: takes batches from the source, copies, publishes. Waiting for room is `backpressure`'s, making rings `replace`'s.
 //!
 //! ```text
 //! begin epoch ──▶ next ──▶ claim ──▶ copy ──▶ publish ─┐
@@ -7,17 +7,17 @@
 //!      └── end, or nobody needs the rest
 //! ```
 
-use feedline_ring::signal::{EpochLength, UNKNOWN};
-use feedline_ring::{RingWriter, fault};
+use feedline_protocol::server::{Begun, Progress};
+use feedline_protocol::{EpochLength, UNKNOWN};
+use feedline_shm::{RingWriter, fault};
 
-use super::room::Laggards;
-use super::{Phase, Shared, State, state};
+use super::Shared;
 use crate::batch::{Batch, Leaf};
 use crate::error::{Error, Failure, FailureKind};
+use crate::ring_info::RingInfo;
 use crate::schema::{Mismatch, Schema};
-use crate::source::{Length, Mark, Source};
+use crate::source::{Length, Source};
 use crate::whole::Encoded;
-use crate::wire::RingInfo;
 
 /// Why appending stopped in the middle of an epoch.
 pub(super) enum Halt {
@@ -56,8 +56,6 @@ pub(super) struct Producer<'a> {
     pub poll: Poll<'a>,
     /// The ring has the history that was asked for, as far as that can be known.
     pub has_history: bool,
-    /// Who was seen to hold up the others, and for how long.
-    pub laggards: Laggards,
     /// A ring could not be replaced, and the log says so already.
     pub is_short_of_memory: bool,
 }
@@ -80,7 +78,6 @@ pub(super) fn run(shared: &Shared, source: &mut dyn Source, poll: Poll<'_>) -> R
         length,
         poll,
         has_history: false,
-        laggards: Laggards::default(),
         is_short_of_memory: false,
     };
     match producer.epochs(source) {
@@ -101,10 +98,12 @@ impl Producer<'_> {
         let mut next = complete;
         while options.epochs.is_none_or(|epochs| complete < epochs) {
             self.wait_for_epoch()?;
-            let (epoch, wanted) = self.begin_epoch(std::mem::take(&mut had));
+            self.grow_for_history();
+            let Begun { epoch, is_wanted_by_number } =
+                self.shared.change(|state| state.machine.begin_epoch(std::mem::take(&mut had), &self.shared.head));
             fault::point("server:epoch_begun");
-            if wanted {
-                // Who comes back with an epoch's number has had those before it.
+            if is_wanted_by_number {
+                // A consumer that comes back with an epoch's number has had those before it.
                 complete = complete.max(epoch);
                 if options.epochs.is_some_and(|epochs| complete >= epochs) {
                     break;
@@ -134,57 +133,28 @@ impl Producer<'_> {
         if options.policy.replay {
             return self.replay();
         }
-        {
-            let mut state = self.shared.lock();
-            if matches!(state.phase, Phase::Starting | Phase::Running) {
-                state.phase = Phase::Draining;
-            }
-            self.shared.head.set_state(state::ENDED);
-            self.shared.announce(&state);
-            self.shared.control_bell.ring();
-        }
+        self.shared.change(|state| state.machine.drain(&self.shared.head));
+        self.shared.control_bell.ring();
         self.wait_for_readers(next)
     }
 
     /// The one epoch is there. Serves it until all passes are made, or without end.
     fn replay(&mut self) -> Result<(), Halt> {
-        let (epochs, patience) = (self.shared.options.epochs, self.shared.options.stall_timeout);
-        self.wait_quietly(|state| {
-            let State { members, log, ranks, .. } = state;
-            let is_done = epochs.is_some_and(|epochs| members.are_done(log, epochs, patience));
-            is_done && !ranks.keep_it_open(log, members.is_empty())
+        let shared = self.shared;
+        let epochs = shared.options.epochs;
+        self.wait_until(|state| {
+            epochs.is_some_and(|epochs| state.machine.is_read(epochs, &shared.head, shared.meter.time()))
         })?;
-        self.shared.head.set_state(state::ENDED);
-        self.shared.announce(&self.shared.lock());
+        shared.change(|state| state.machine.drain(&shared.head));
         Ok(())
-    }
-
-    /// Begins the next epoch, or the one that everybody waits for, and tells whether somebody asked for it by its number. `had`
-    /// samples of it came before this server.
-    fn begin_epoch(&mut self, had: u64) -> (u64, bool) {
-        self.grow_for_history();
-        let mut state = self.shared.lock();
-        let jumped = state.log.jump();
-        let epoch = state.log.epoch();
-        let wanted = state.log.is_wanted_by_number();
-        let first = state.log.head() - had;
-        if (jumped || had > 0)
-            && let Some(before) = epoch.checked_sub(1)
-        {
-            self.shared.head.end_epoch(before, first);
-        }
-        state.log.begin_epoch(had);
-        state.events.note("epoch", None, &format!("epoch {epoch} began"));
-        self.shared.head.publish(state.log.head());
-        self.shared.announce(&state);
-        (epoch, wanted)
     }
 
     /// Appends one epoch: how long it was, or `None` if it was abandoned.
     fn epoch(&mut self, source: &mut dyn Source) -> Result<Option<EpochLength>, Halt> {
         let mut length = EpochLength::default();
         let had = {
-            let log = &self.shared.lock().log;
+            let state = self.shared.lock();
+            let log = state.machine.log();
             log.locate(log.head()).map_or(0, |(_, index)| index)
         };
         loop {
@@ -212,23 +182,22 @@ impl Producer<'_> {
 
     /// Tells the source how far it has come, and what of it is still needed.
     fn mark(&mut self, source: &mut dyn Source) -> Result<(), Halt> {
-        let (head, oldest, needed) = {
-            let mut state = self.shared.lock();
-            state.refresh();
-            let log = &state.log;
-            (log.locate(log.head()), log.locate(log.oldest()), log.needed())
-        };
-        let mark = |(epoch, index)| Mark { epoch, index };
-        if let Some(head) = head {
+        let progress = self.shared.change(|state| state.machine.progress(self.shared.meter.time()));
+        if let Some(Progress { head, oldest, needed }) = progress {
             let _inside = self.shared.watch.enter(&self.shared.meter);
-            source.mark(mark(head), mark(oldest.unwrap_or(head)), needed.map(mark))?;
+            source.mark(head, oldest, needed)?;
         }
         Ok(())
     }
 
     fn next(&mut self, source: &mut dyn Source) -> Result<Option<u64>, Halt> {
-        halted(&mut self.shared.lock())?;
-        self.grow_for_consumers()?;
+        let wanted = self.shared.change(|state| {
+            state.machine.halted(self.shared.meter.time())?;
+            Ok::<_, feedline_protocol::server::Halt>(state.machine.wanted_growth(1))
+        })?;
+        if let Some(window) = wanted {
+            self.grow_for_consumers(window);
+        }
         fault::point("server:before_next");
         let inside = self.shared.watch.enter(&self.shared.meter);
         let next = source.next();
@@ -264,7 +233,7 @@ impl Producer<'_> {
         self.claim(samples, 0)?;
         fault::point("server:claimed");
         let shared = self.shared;
-        let first = u128::from(shared.lock().log.head());
+        let first = u128::from(shared.lock().machine.log().head());
         let ring = self.ring_mut();
         let left: Vec<u8> = (1..=samples as u32).rev().flat_map(u32::to_le_bytes).collect();
         ring.writer.write(0, first * 4, &left);
@@ -292,7 +261,7 @@ impl Producer<'_> {
         self.grow_for_source(1, len)?;
         let start = self.claim(1, len)?;
         let shared = self.shared;
-        let sample = u128::from(shared.lock().log.head());
+        let sample = u128::from(shared.lock().machine.log().head());
         let ring = self.ring_mut();
         ring.writer.write(0, sample * 16, &[start.to_le_bytes(), len.to_le_bytes()].concat());
         for (offset, bytes) in encoded.pieces() {
@@ -304,49 +273,27 @@ impl Producer<'_> {
 
     fn publish(&self, bytes: u64) {
         let mut state = self.shared.lock();
-        state.log.publish();
-        let (head, oldest) = (state.log.head(), state.log.oldest());
+        state.machine.publish(&self.shared.head);
+        fault::point("server:published");
+        state.machine.announce(&self.shared.head);
+        let (head, oldest) = (state.machine.log().head(), state.machine.log().oldest());
         state.stamps.forget_before(oldest);
         state.stamps.note(head, self.shared.meter.last_turn());
         state.batches += 1;
         state.bytes += bytes;
-        self.shared.head.publish(state.log.head());
-        self.shared.head.set_slowest(state.log.slowest_epoch());
-        fault::point("server:published");
-        self.shared.announce(&state);
+        drop(state);
         fault::point("server:announced");
     }
 
     fn end_epoch(&mut self, epoch: u64, length: Option<EpochLength>) -> Result<(), Halt> {
-        let mut state = self.shared.lock();
-        if self.ring.is_none() && state.ring.is_none() {
-            drop(state);
+        if self.ring.is_none() && self.shared.lock().ring.is_none() {
             // A loader that goes on at an epoch's end has yielded it before.
             if self.shared.options.resume.is_none() {
                 tracing::warn!("feed {:?}: the loader yielded nothing in its first epoch", self.shared.name);
             }
             self.publish_empty()?;
-            state = self.shared.lock();
         }
-        let head = state.log.head();
-        state.log.end_epoch(length.is_some());
-        self.shared.head.end_epoch(epoch, head);
-        let expected = self.shared.head.length().samples;
-        if let Some(length) = length {
-            self.shared.head.set_length(length);
-        } else {
-            let text = format!("epoch {epoch} broken off: nobody reads it any more");
-            state.events.note("abandoned", None, &text);
-        }
-        self.shared.announce(&state);
-        drop(state);
-        match length {
-            Some(EpochLength { samples, .. }) if expected != UNKNOWN && expected != samples => {
-                let name = &self.shared.name;
-                tracing::warn!("feed {name:?}: epoch {epoch} had {samples} samples where {expected} were expected");
-            }
-            _ => {}
-        }
+        self.shared.change(|state| state.machine.end_epoch(epoch, length, &self.shared.head));
         Ok(())
     }
 
@@ -357,16 +304,4 @@ impl Producer<'_> {
     fn ring_mut(&mut self) -> &mut Ring {
         self.ring.as_mut().expect("batches are appended only to a ring")
     }
-}
-
-/// Whether appending should stop here.
-pub(super) fn halted(state: &mut State) -> Result<(), Halt> {
-    if let Phase::Broken(_) = state.phase {
-        return Err(Halt::Stopped);
-    }
-    if !state.log.is_abandoned() {
-        state.waited_for = None;
-        return Ok(());
-    }
-    if state.has_settled() { Err(Halt::Abandoned) } else { Ok(()) }
 }

@@ -6,20 +6,21 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use feedline_ring::log::Size;
-use feedline_ring::signal::{EpochLength, UNKNOWN};
-use feedline_ring::{RingWriter, fault};
+use feedline_protocol::log::Size;
+use feedline_protocol::{EpochLength, UNKNOWN};
+use feedline_shm::{RingWriter, fault};
 
 use super::producer::{Halt, Producer, Ring};
-use super::shape::{History, PublishedRing, allocate, first_ring, ring_info, strides, with_history};
-use super::{Options, Phase, State};
+use super::shape::{History, PublishedRing, allocate, first_ring, ring_info, with_history};
+use super::{Options, State};
 use crate::batch::Batch;
 use crate::error::Error;
 use crate::limits::size_text;
+use crate::ring_info::{RingInfo, Told, strides};
 use crate::schema::Schema;
 use crate::source::Length;
 use crate::whole::Encoded;
-use crate::wire::{Reply, RingInfo, Told};
+
 
 /// A ring that nobody knows of yet, with the descriptor that consumers will get.
 pub(super) struct Prepared {
@@ -62,7 +63,7 @@ impl Producer<'_> {
         }
         let info = {
             let state = self.shared.lock();
-            let window = if matches!(schema, Schema::Cut { .. }) { state.grow_to } else { 0 };
+            let window = if matches!(schema, Schema::Cut { .. }) { state.machine.wanted_window() } else { 0 };
             // Whoever is here already came while the feed was empty and got an empty ring.
             let before = state.ring.as_ref().map(|ring| ring.info.generation);
             let info = RingInfo { generation: before.unwrap_or(0), ..first };
@@ -104,7 +105,8 @@ impl Producer<'_> {
     pub fn prepare(&self, size: Size) -> Result<Prepared, Error> {
         let (oldest, head, live_bytes) = {
             let state = self.shared.lock();
-            (state.log.oldest(), state.log.head(), state.log.live_bytes())
+            let log = state.machine.log();
+            (log.oldest(), log.head(), log.live_bytes())
         };
         let old = self.ring();
         let info = old.info.resized(size);
@@ -130,18 +132,11 @@ impl Producer<'_> {
             let mut state = self.shared.lock();
             if self.ring.is_some() {
                 state.events.note("ring", None, &format!("another ring, of {}", size_text(len_bytes)));
-                state.log.grow(info.size());
-            } else {
-                state.log.shape(info.size());
             }
             state.ring = Some(Arc::new(published));
-            state.members.source_batch = info.source_batch;
-            if state.phase == Phase::Starting {
-                state.phase = Phase::Running;
-            }
+            state.machine.install(info.shape(), &self.shared.head);
             also(&mut state);
-            self.shared.head.set_generation(info.generation);
-            self.shared.announce(&state);
+            self.shared.report(&mut state);
         }
         fault::point("server:ring_installed");
         self.shared.control_bell.ring();
@@ -162,7 +157,8 @@ impl Producer<'_> {
         if self.shared.options.policy.replay {
             let (head, end_bytes) = {
                 let state = self.shared.lock();
-                (state.log.head(), state.log.live_bytes().map_or(0, |(_, end)| end))
+                let log = state.machine.log();
+                (log.head(), log.live_bytes().map_or(0, |(_, end)| end))
             };
             let doubled = |have: u64, need: u64| if need > have { need.max(2 * have) } else { have };
             size.capacity = doubled(size.capacity, head + samples);
@@ -199,83 +195,26 @@ impl Producer<'_> {
     }
 
     /// Makes room for consumers' larger batches; where there is none, those who can't do without are told.
-    pub fn grow_for_consumers(&mut self) -> Result<(), Halt> {
-        let Some(ring) = &self.ring else { return Ok(()) };
-        let size = ring.info.size();
-        let wanted = {
-            let mut state = self.shared.lock();
-            let starved = state.starved_of(size.window);
-            std::mem::take(&mut state.grow_to).max(starved)
-        };
-        if wanted <= size.window || !matches!(ring.info.schema, Schema::Cut { .. }) {
-            return Ok(());
-        }
-        match self.prepare(size.widened(wanted, 0)) {
+    pub fn grow_for_consumers(&mut self, window: u64) {
+        let Some(ring) = &self.ring else { return };
+        match self.prepare(ring.info.size().widened(window, 0)) {
             Ok(prepared) => self.install(prepared, |_| ()),
             Err(error) => {
-                self.shared.lock().refuse_larger_than(size.window, &error);
+                self.shared.lock().machine.refuse_larger(&error.to_string());
                 self.shared.control_bell.ring();
             }
         }
-        Ok(())
     }
 
-    /// Makes room for ranks, each of which needs more at once than fits. True if there is more room now.
-    pub fn grow_for_ranks(&mut self, starved: &[u64]) -> bool {
-        let (Some(ring), false) = (&self.ring, starved.is_empty()) else { return false };
+    /// Makes room for ranks, each of which needs more at once than fits, or tells them that there is none.
+    pub fn grow_for_ranks(&mut self, ranks: &[u64]) {
+        let Some(ring) = &self.ring else { return };
         let Size { window, byte_window, .. } = ring.info.size();
         match self.prepare(ring.info.size().widened(window.saturating_mul(2), byte_window.saturating_mul(2))) {
-            Ok(prepared) => {
-                self.install(prepared, |_| ());
-                true
-            }
+            Ok(prepared) => self.install(prepared, |_| ()),
             Err(error) => {
-                self.shared.lock().refuse(starved, &error);
+                self.shared.lock().machine.refuse(ranks, &error.to_string());
                 self.shared.control_bell.ring();
-                false
-            }
-        }
-    }
-}
-
-impl State {
-    /// Of those in the way, ranks that hold nothing and wait for more: a step of batches that vary may be larger than the ring.
-    pub(super) fn starved_ranks(&self, in_the_way: &[(u64, u64)]) -> Vec<u64> {
-        let is_starved = |&&(id, released): &&(u64, u64)| {
-            let Some(member) = self.members.get(id).filter(|member| !member.is_refused) else { return false };
-            let cursor = member.page.cursor.load(std::sync::atomic::Ordering::Relaxed);
-            member.rank.is_some()
-                && member.batch_size.is_none()
-                && released == cursor
-                && self.members.starves(id, &self.log)
-        };
-        in_the_way.iter().filter(is_starved).map(|&(id, _)| id).collect()
-    }
-
-    fn refuse(&mut self, ids: &[u64], error: &Error) {
-        for (_, member) in self.members.iter_mut().filter(|(id, _)| ids.contains(id)) {
-            member.is_refused = true;
-            member.news = Some(Reply::Refused { why: error.to_string(), batch_size: true });
-        }
-    }
-
-    /// What the ring must hold for consumers that starve in front of a full one: the epoch turned out longer than announced.
-    fn starved_of(&self, window: u64) -> u64 {
-        let waiting =
-            self.members.values().filter(|member| member.joined && !member.is_refused && member.page.is_waiting());
-        let largest = waiting.map(|member| member.needs(self.members.source_batch)).max().unwrap_or(0);
-        let needed = self.log.floor().map_or(0, |floor| self.log.head() - floor);
-        let is_full = needed + window / 4 >= window;
-        if largest > window && is_full { window.saturating_mul(2).min(largest.saturating_mul(2)) } else { 0 }
-    }
-
-    /// Tells those who can't do with this ring. They leave by themselves, when their batches are safe.
-    fn refuse_larger_than(&mut self, window: u64, error: &Error) {
-        let source_batch = self.members.source_batch;
-        for (_, member) in self.members.iter_mut() {
-            let is_too_large = member.needs(source_batch) > window;
-            if member.joined && is_too_large && !std::mem::replace(&mut member.is_refused, true) {
-                member.news = Some(Reply::Refused { why: error.to_string(), batch_size: true });
             }
         }
     }

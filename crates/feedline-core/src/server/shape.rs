@@ -4,14 +4,14 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use feedline_ring::log::{Lag, Size};
-use feedline_ring::{Layout, RingWriter};
+use feedline_protocol::log::{Lag, Size};
+use feedline_shm::RingWriter;
 
 use super::Options;
 use crate::error::Error;
 use crate::limits::{available_bytes, size_text};
+use crate::ring_info::{RingInfo, layout, strides};
 use crate::schema::Schema;
-use crate::wire::RingInfo;
 
 /// What a user may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,32 +58,6 @@ impl PublishedRing {
         let part = |all: u64, window: u64| if all > 0 { (all - window) as f64 / all as f64 } else { 0.0 };
         (self.len_bytes as f64 * part(capacity, window).max(part(byte_lane, byte_window))) as u64
     }
-}
-
-/// Bytes per sample of each lane of fixed stride.
-///
-/// Cut: for each sample, how many samples of its source batch are left, itself included; then the fields.
-/// Whole: where each batch begins in the byte lane, and how long it is.
-pub(crate) fn strides(schema: &Schema) -> Vec<u64> {
-    match schema {
-        Schema::Cut { fields, .. } => {
-            let fields = fields.iter().map(|field| field.stride_bytes().expect("checked when the schema was accepted"));
-            std::iter::once(4).chain(fields).collect()
-        }
-        Schema::Whole { .. } => vec![16],
-    }
-}
-
-/// The lanes of a ring; `None` if it can't be addressed.
-pub(crate) fn layout(info: &RingInfo) -> Option<Layout> {
-    let mut lanes = Vec::new();
-    for stride in strides(&info.schema) {
-        lanes.push(stride.checked_mul(info.capacity)?);
-    }
-    if info.byte_lane > 0 {
-        lanes.push(info.byte_lane);
-    }
-    Layout::new(lanes)
 }
 
 /// The first ring of a feed, for batches of `samples` samples and `len_bytes` bytes.
@@ -209,8 +183,8 @@ pub(crate) fn allocate(info: &RingInfo, batch_bytes: u64, folder: Option<&Path>)
             return Err(too_large(len, free));
         }
         return RingWriter::create_in(folder, layout).map_err(|error| match error {
-            feedline_ring::RingError::NoMemory { .. } => too_large(len, crate::limits::disk_available(folder)),
-            feedline_ring::RingError::Os { source, .. } => {
+            feedline_shm::RingError::NoMemory { .. } => too_large(len, crate::limits::disk_available(folder)),
+            feedline_shm::RingError::Os { source, .. } => {
                 Error::Invalid(format!("history_dir={}: no file can be made there: {source}", folder.display()))
             }
             other => Error::Ring(other),
@@ -222,7 +196,7 @@ pub(crate) fn allocate(info: &RingInfo, batch_bytes: u64, folder: Option<&Path>)
         return Err(too_large(len, free));
     }
     RingWriter::create(layout).map_err(|error| match error {
-        feedline_ring::RingError::NoMemory { .. } => too_large(len, free),
+        feedline_shm::RingError::NoMemory { .. } => too_large(len, free),
         other => Error::Ring(other),
     })
 }

@@ -146,7 +146,7 @@ impl Watchdog {
             );
             return Some(Failure::new(FailureKind::Stuck, message));
         }
-        let stuck = Stuck { secs, samples: shared.lock().log.head(), place };
+        let stuck = Stuck { secs, samples: shared.lock().machine.log().head(), place };
         self.answer = Some((std::mem::take(&mut self.asked_by), stuck.clone()));
         if warns {
             let (secs, place) = (secs_text(secs), &stuck.place);

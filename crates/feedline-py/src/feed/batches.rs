@@ -6,7 +6,7 @@ use feedline_core::Error;
 use feedline_core::batch::Received;
 use feedline_core::consumer::Consumer;
 use feedline_core::source::Mark;
-use feedline_ring::fault;
+use feedline_shm::fault;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 

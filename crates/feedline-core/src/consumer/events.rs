@@ -1,0 +1,192 @@
+//! What a consumer waits for and hears: data, messages of the server, or that it is over.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use feedline_protocol::FeedState;
+use feedline_protocol::consumer::{Look, Silence};
+use feedline_protocol::page::HeadView;
+use feedline_shm::{Waited, fault};
+
+use super::link::Event;
+use super::wording::{silent_error, warn_of_loader, warn_of_silence};
+use super::{Check, Consumer, SLICE};
+use crate::error::Error;
+use crate::wire::{Reply, Request};
+
+/// A consumer that waits longer than this for others to begin is told why.
+const LONG_WAIT: Duration = Duration::from_secs(10);
+
+impl Consumer {
+    /// Sleeps until there is data, the hook objects, or a slice of time is over.
+    pub(super) fn wait(&mut self, pressed: Duration, check: Check<'_>) -> Result<(), Error> {
+        let began = Instant::now();
+        let (tick, server_waits) = self.table.page().prepare_wait(&self.head);
+        if server_waits {
+            self.table.bell().ring();
+        }
+        fault::point("consumer:about_to_sleep");
+        let over = HeadView::state(&*self.head);
+        let waited = match self.look() {
+            Ok(Look::Nothing) if over == FeedState::Running => {
+                let slice = if server_waits { pressed } else { SLICE };
+                Ok(self.head.wait(tick, slice))
+            }
+            Ok(Look::Nothing) => Err(self.why_over(over)),
+            Ok(_) => Ok(Waited::Woken),
+            Err(error) => Err(error),
+        };
+        self.table.page().end_wait();
+        self.stats.waited += began.elapsed();
+        self.table.page().waited_nanos.store(self.stats.waited.as_nanos() as u64, Ordering::Relaxed);
+        let is_quiet = waited? != Waited::Woken;
+        // A consumer that waits for an epoch is woken for every batch of the one before it.
+        if is_quiet || self.looked.elapsed() >= SLICE {
+            check()?;
+            self.glance()?;
+            self.check_liveness()?;
+            let now = self.now();
+            let checked = self.with_machine(|machine, memory| machine.check_epoch(memory, now));
+            checked.map_err(|trouble| self.speaker().error(trouble))?;
+        }
+        if is_quiet {
+            feedline_shm::LeaseTable::relieve_process();
+        }
+        Ok(())
+    }
+
+    /// Looks whether the server lives and has said something.
+    pub(super) fn glance(&mut self) -> Result<(), Error> {
+        self.looked = Instant::now();
+        if HeadView::state(&*self.head) == FeedState::Stopped {
+            return Err(self.why_over(FeedState::Stopped));
+        }
+        while let Some(event) = self.link.event() {
+            let is_last = matches!(event, Event::Lost);
+            self.hear(event)?;
+            if is_last {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the last join is answered, or it turns out that it won't be.
+    pub(super) fn await_answer(&mut self, check: Check<'_>) -> Result<(), Error> {
+        let began = Instant::now();
+        let mut has_told = false;
+        while self.machine.is_joining() {
+            match self.link.wait(check)? {
+                Some(event) => self.hear(event)?,
+                None => self.check_liveness()?,
+            }
+            if began.elapsed() > LONG_WAIT && !std::mem::replace(&mut has_told, true) {
+                tracing::warn!(
+                    "feed {:?} waits for more consumers (wait_for) before it hands out its first sample",
+                    self.config.name
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// While waiting: whether the server still answers, and what it said of its loader.
+    pub(super) fn check_liveness(&mut self) -> Result<(), Error> {
+        let (name, pid) = (&self.config.name, self.link.server_pid());
+        if let Some(stuck) = self.stuck.take().filter(|stuck| stuck.samples >= self.head.head()) {
+            warn_of_loader(name, pid, &stuck);
+        }
+        let progress = self.stats.batches + self.machine.joins() + self.machine.epoch();
+        match self.liveness.look(progress, self.clock.now()) {
+            Silence::Fine => Ok(()),
+            Silence::Ask => self.link.send(&Request::Ping),
+            Silence::Warn(silence) => {
+                warn_of_silence(name, pid, silence);
+                Ok(())
+            }
+            Silence::GiveUp(silence) => Err(silent_error(name, pid, silence)),
+        }
+    }
+
+    pub(super) fn hear(&mut self, event: Event) -> Result<(), Error> {
+        match event {
+            Event::Reply(Reply::Ring(info), memory) => {
+                self.machine.adopt(info.consumer_shape());
+                self.view.adopt(info, memory, &self.config.name)?;
+                fault::point("consumer:ring_adopted");
+                // It may be the first real one, after an epoch of nothing.
+                self.check_batch_size()
+            }
+            Event::Reply(Reply::Answer(answer), _) => {
+                let now = self.now();
+                let was_joined = self.machine.is_joined();
+                let heard = self.with_machine(|machine, memory| machine.hear(answer, memory, now));
+                if !was_joined && self.machine.is_joined() {
+                    fault::point("consumer:joined");
+                }
+                heard.map_err(|trouble| self.speaker().error(trouble))
+            }
+            Event::Reply(Reply::Refused { why }, _) => Err(Error::Protocol(why)),
+            Event::Reply(Reply::Pong, _) => {
+                if self.liveness.answered() {
+                    let (name, pid) = (&self.config.name, self.link.server_pid());
+                    tracing::info!("feed {name:?}: its server (pid {pid}) answers again");
+                }
+                Ok(())
+            }
+            // Reported if it comes to waiting before the loader goes on.
+            Event::Reply(Reply::Stuck(stuck), _) => {
+                self.stuck = Some(stuck);
+                Ok(())
+            }
+            // What else it says of its end counts when all that was published has been read: the head page says when.
+            Event::Reply(..) => Ok(()),
+            Event::Lost => match HeadView::state(&*self.head) {
+                // What it published stays readable.
+                FeedState::Ended | FeedState::Failed if self.machine.is_joined() => Ok(()),
+                FeedState::Running => Err(self.link.lost_error(&self.config.name)),
+                over => Err(self.why_over(over)),
+            },
+        }
+    }
+
+    /// The ring was replaced: its memory is on the way, or here, or comes when the server sees that we no longer rest.
+    pub(super) fn adopt_ring(&mut self, check: Check<'_>) -> Result<(), Error> {
+        let began = Instant::now();
+        self.link.send(&Request::Ping)?;
+        while self.view.generation() != self.head.generation() && self.machine.is_joined() {
+            if began.elapsed() > Duration::from_secs(10) && !self.liveness.is_asking() {
+                // One that answers has had its time.
+                let name = &self.config.name;
+                return Err(Error::ServerLost(format!("feed {name:?} announced a new ring and did not send it")));
+            }
+            match self.link.wait(check)? {
+                // It won't come any more, so there is nothing in it for us.
+                Some(Event::Lost) if HeadView::state(&*self.head) != FeedState::Running => {
+                    return Err(self.why_over(HeadView::state(&*self.head)));
+                }
+                Some(event) => self.hear(event)?,
+                None => self.check_liveness()?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn why_over(&mut self, over: FeedState) -> Error {
+        if let Some(trouble) = self.machine.lost_by_stalling() {
+            return self.speaker().error(trouble);
+        }
+        if over == FeedState::Ended {
+            return Error::Ended { name: self.config.name.clone() };
+        }
+        let failure = self.link.failure();
+        let (name, pid) = (&self.config.name, self.link.server_pid());
+        match (over, failure) {
+            (FeedState::Failed, Some(failure)) => Error::Failed(failure),
+            (_, Some(failure)) => {
+                Error::ServerLost(format!("feed {name:?} (pid {pid}) was stopped: {}", failure.message))
+            }
+            _ => self.link.lost_error(name),
+        }
+    }
+}

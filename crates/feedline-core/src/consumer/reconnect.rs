@@ -1,0 +1,106 @@
+//! Going on with another server of the same feed when the one that was read from is lost.
+//!
+//! The servers of one run of a shared feed yield an epoch in the same order; those of different runs need not. A consumer that
+//! may reconnect holds its run (`names::runs`), so that the next server goes on with it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use feedline_protocol::Mark;
+use feedline_protocol::consumer::{Liveness, Pressure};
+use feedline_shm::LeaseTable;
+
+use super::link::Link;
+use super::view::View;
+use super::{Check, Config, Consumer};
+use crate::error::{Error, Failure, FailureKind};
+use crate::names::{self, runs::HeldRun};
+
+/// The run that a consumer is in.
+#[derive(Debug)]
+pub(super) struct Run {
+    /// `None` if the feed is served by hand.
+    id: Option<u64>,
+    _held: Option<HeldRun>,
+}
+
+impl Run {
+    /// Held, if the consumer may come back to it.
+    pub fn of(config: &Config, id: Option<u64>) -> Self {
+        let may_reconnect = !config.reconnect.is_zero();
+        let held = id.filter(|_| may_reconnect).and_then(|id| HeldRun::hold(&names::folder(), &config.name, id));
+        Self { id, _held: held }
+    }
+}
+
+impl Consumer {
+    /// Goes over to the run of a server that has come in the place of a lost one. In the middle of an epoch that can't be another
+    /// run's: what is left of it would come in another order.
+    fn check_run(&mut self, id: Option<u64>, pid: u32) -> Result<(), Error> {
+        if id == self.run.id {
+            return Ok(());
+        }
+        if self.with_machine(|machine, memory| machine.is_inside(memory)) {
+            let Mark { epoch, index } = self.machine.place();
+            return Err(Error::ServerLost(format!(
+                "feed {:?} came back (pid {pid}) as another run, whose samples may come in another order: nobody can tell what is \
+                 left of epoch {epoch} after sample {}\n  attach anew; what was read so far was right",
+                self.config.name,
+                index - 1,
+            )));
+        }
+        self.run = Run::of(&self.config, id);
+        Ok(())
+    }
+
+    /// Waits for another server of the same feed, and goes on with it where we were.
+    pub(super) fn reconnect(&mut self, why: &str, check: Check<'_>) -> Result<(), Error> {
+        let (name, limit) = (self.config.name.clone(), self.config.reconnect);
+        let began = Instant::now();
+        tracing::warn!("{}\n  waiting up to {} s for another", first_line(why), limit.as_secs_f64());
+        let (link, welcome) = Link::open(&self.config, limit, true, check).map_err(|error| match error {
+            Error::NotFound { .. } => {
+                let rest = why.lines().skip(1).map(|line| format!("\n{line}")).collect::<String>();
+                let secs = limit.as_secs_f64();
+                Error::ServerLost(format!("{}, and none came back within {secs} s{rest}", first_line(why)))
+            }
+            error => error,
+        })?;
+        // A server that goes on at an epoch's end has nothing to show yet.
+        let is_unknown = welcome.ring.is_placeholder() || self.view.is_placeholder();
+        if !is_unknown && !welcome.ring.schema.goes_with(self.schema()) {
+            let message = format!(
+                "feed {name:?} came back (pid {}) with other batches: {} before, {} now\n  attach anew",
+                link.server_pid(),
+                self.schema().describe(),
+                welcome.ring.schema.describe(),
+            );
+            return Err(Error::Failed(Failure::new(FailureKind::Schema, message)));
+        }
+        self.check_run(welcome.run, link.server_pid())?;
+        let mark = self.machine.reconnect(welcome.ring.consumer_shape(), &*self.head);
+        let head = Arc::new(welcome.head);
+        // What was handed out keeps the old ring, which nobody writes to any more.
+        self.table = LeaseTable::new(Arc::clone(&head), welcome.page, welcome.bell, 0, 0);
+        self.view = View::new(welcome.ring, welcome.memory, self.config.mode, &name)?;
+        self.check_lag()?;
+        self.stats.server_pid = link.server_pid();
+        (self.link, self.head, self.pressure) = (link, head, Pressure::default());
+        self.liveness = Liveness::new(self.config.answer_timeout, self.clock.now());
+        self.stuck = None;
+        self.report_mode();
+        let waited = began.elapsed().as_secs_f64();
+        match mark {
+            Some(Mark { epoch, index }) => tracing::warn!(
+                "feed {name:?} is back after {waited:.1} s (pid {}): going on at sample {index} of epoch {epoch}",
+                self.stats.server_pid,
+            ),
+            None => tracing::warn!("feed {name:?} is back after {waited:.1} s (pid {})", self.stats.server_pid),
+        }
+        Ok(())
+    }
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or(text)
+}

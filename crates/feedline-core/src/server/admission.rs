@@ -1,0 +1,99 @@
+//! Who comes in: the socket's mode, the peer's user, and how many there may be.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use feedline_shm::peer::Peer;
+use rustix::fs::{Mode, chmod};
+use rustix::process::{Resource, geteuid, getrlimit};
+
+use super::Shared;
+use crate::access::is_own;
+use crate::error::Error;
+use crate::wire::{Channel, Reply};
+
+const MAX_CONSUMERS: usize = 1024;
+/// One of them for so many descriptors that this process may have: it takes four, and the loader wants some for its files.
+const DESCRIPTORS_EACH: u64 = 8;
+/// So many more connections for the feed's own user, who may want to look at it, or to end it.
+const RESERVE: usize = 8;
+/// Of all connections, those that one other user may have.
+const SHARE_OF_OTHERS: usize = 4;
+
+/// Before anybody can connect: opens the socket to others only if there are any. Whatever the umask is.
+pub(super) fn set_up(socket: &Path, shared: &Shared) -> Result<(), Error> {
+    let others = !shared.options.allow.is_empty();
+    let mode = Mode::from_raw_mode(if others { 0o666 } else { 0o600 });
+    chmod(socket, mode).map_err(|errno| Error::Folder { path: socket.to_owned(), why: errno.to_string() })?;
+    let folder = socket.parent().unwrap_or(socket);
+    let mode = std::fs::metadata(folder).map_or(0, |meta| meta.permissions().mode() & 0o777);
+    if others && mode & 0o011 == 0 {
+        tracing::warn!(
+            "feed {:?}: others are allowed to attach and cannot reach {} (mode {mode:o}): set FEEDLINE_DIR to a folder of \
+             yours that they can, with mode 711 or 750",
+            shared.name,
+            folder.display()
+        );
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+pub(super) struct Admission {
+    /// When the log last told of somebody turned away: they could fill it.
+    told: Option<Instant>,
+}
+
+impl Admission {
+    /// Whether a peer comes in beside those who are there. One who may never is told why.
+    pub fn admits<'a>(
+        &mut self,
+        shared: &Shared,
+        peer: &Peer,
+        channel: &mut Channel,
+        there: impl Iterator<Item = &'a Peer> + Clone,
+    ) -> bool {
+        if !shared.options.allow.permits(peer) {
+            let (name, own, uid) = (&shared.name, geteuid().as_raw(), peer.uid);
+            let why = format!(
+                "feed {name:?} belongs to user {own} and does not let in user {uid}\n  \
+                 its owner can change that: Server(..., allow=({uid},))"
+            );
+            let _ = channel.send(&Reply::Refused { why }, vec![]);
+            self.tell(shared, peer, "it is not allowed to attach");
+            return false;
+        }
+        let count = there.clone().count();
+        let of_theirs = there.filter(|other| other.uid == peer.uid).count();
+        let most = most_consumers();
+        let is_room =
+            if is_own(peer) { count < most + RESERVE } else { count < most && of_theirs < most / SHARE_OF_OTHERS };
+        if !is_room {
+            self.tell(shared, peer, &format!("{count} connections are open"));
+        }
+        is_room
+    }
+
+    /// Whether a peer may be a consumer beside so many. One who may not tries again: somebody may leave.
+    pub fn has_place(&mut self, shared: &Shared, peer: &Peer, others: usize) -> bool {
+        let most = most_consumers();
+        if others >= most {
+            self.tell(shared, peer, &format!("there are {most} consumers, the most that `ulimit -n` lets it have"));
+        }
+        others < most
+    }
+
+    fn tell(&mut self, shared: &Shared, peer: &Peer, why: &str) {
+        if self.told.is_none_or(|at| at.elapsed() > Duration::from_secs(1)) {
+            self.told = Some(Instant::now());
+            tracing::warn!("feed {:?}: refused pid {} of user {}: {why}", shared.name, peer.pid, peer.uid);
+        }
+    }
+}
+
+/// How many consumers there may be: as many as connections, less the reserve.
+fn most_consumers() -> usize {
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    MAX_CONSUMERS.min((descriptors / DESCRIPTORS_EACH).max(4) as usize)
+}

@@ -1,0 +1,142 @@
+//! Waiting for room in the log, and doing what the state machine wants done meanwhile: sleeping on consumers' bells, growing the
+//! ring, detaching those who stand still.
+
+use std::sync::Arc;
+
+use feedline_protocol::server::{Claim, EpochStart, Halt as Stop, Stalled, Wait};
+use feedline_shm::Doorbell;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::State;
+use super::meter::Doing;
+use super::producer::{Halt, Producer};
+
+/// The longest sleep without a call of the caller's hook.
+const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+impl From<Stop> for Halt {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Abandoned => Self::Abandoned,
+            Stop::Stopped => Self::Stopped,
+        }
+    }
+}
+
+impl Producer<'_> {
+    /// Claims room for the next samples, waiting for it if need be.
+    pub fn claim(&mut self, samples: u64, bytes: u64) -> Result<u64, Halt> {
+        loop {
+            let shared = self.shared;
+            let claim =
+                shared.change(|state| state.machine.claim(samples, bytes, &shared.head, shared.meter.time()));
+            match claim {
+                Claim::Granted(start) => return Ok(start),
+                Claim::Halted(stop) => return Err(stop.into()),
+                Claim::Wait(wait) => self.wait(wait)?,
+            }
+        }
+    }
+
+    /// Waits until the log may begin its next epoch.
+    pub fn wait_for_epoch(&mut self) -> Result<(), Halt> {
+        loop {
+            let shared = self.shared;
+            match shared.change(|state| state.machine.may_begin_epoch(&shared.head, shared.meter.time())) {
+                EpochStart::Now => return Ok(()),
+                EpochStart::Halted => return Err(Halt::Stopped),
+                EpochStart::Wait(wait) => self.wait(wait)?,
+            }
+        }
+    }
+
+    /// Waits until all epochs are read.
+    pub fn wait_for_readers(&mut self, epochs: u64) -> Result<(), Halt> {
+        let shared = self.shared;
+        let waited = self.wait_until(|state| state.machine.is_read(epochs, &shared.head, shared.meter.time()));
+        shared.head.want_nothing();
+        waited
+    }
+
+    /// The loader has failed. Consumers that have attached and not asked yet get a moment to, so that they too see what came before.
+    pub fn let_in(&mut self) {
+        let shared = self.shared;
+        let _ = self.wait_until(|state| state.machine.have_asked(&shared.head, shared.meter.time()));
+        shared.head.want_nothing();
+    }
+
+    /// Waits for something that consumers bring about.
+    pub fn wait_until(&mut self, mut is_so: impl FnMut(&mut State) -> bool) -> Result<(), Halt> {
+        loop {
+            let is_ready = self.shared.change(|state| (!state.machine.phase().is_broken()).then(|| is_so(state)));
+            match is_ready {
+                None => return Err(Halt::Stopped),
+                Some(true) => return Ok(()),
+                Some(false) => self.sleep()?,
+            }
+        }
+    }
+
+    fn wait(&mut self, wait: Wait) -> Result<(), Halt> {
+        match wait {
+            Wait::Sleep => self.sleep(),
+            Wait::GrowFor(window) => {
+                self.grow_for_consumers(window);
+                Ok(())
+            }
+            Wait::GrowForRanks(ranks) => {
+                self.grow_for_ranks(&ranks);
+                Ok(())
+            }
+            Wait::Detach(stalled) => {
+                if self.detach(&stalled) {
+                    return Ok(());
+                }
+                self.sleep()
+            }
+        }
+    }
+
+    /// Detaches consumers that stand still. True if it did.
+    ///
+    /// One that holds leases, or may be cutting one right now, keeps the old ring, and the others move on to another; so
+    /// that ring must be there first. If there is no memory for it, everybody goes on waiting.
+    fn detach(&mut self, stalled: &[Stalled]) -> bool {
+        let shared = self.shared;
+        let needs_ring = shared.lock().machine.needs_ring_to_detach(stalled);
+        let prepared = match needs_ring.then(|| self.prepare(self.ring().info.size())).transpose() {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_short_of_memory, true) {
+                    let name = &shared.name;
+                    tracing::warn!("feed {name:?} waits for a consumer that stands still: without it, {error}");
+                }
+                return false;
+            }
+        };
+        let has_ring = prepared.is_some() || self.ring.is_none();
+        let mut any = false;
+        let detach = |state: &mut State| {
+            any = state.machine.detach(stalled, has_ring, &shared.head, shared.meter.time());
+        };
+        match prepared {
+            Some(prepared) => self.install(prepared, detach),
+            None => shared.change(detach),
+        }
+        shared.control_bell.ring();
+        any
+    }
+
+    fn sleep(&mut self) -> Result<(), Halt> {
+        let bells: Vec<Arc<Doorbell>> =
+            self.shared.lock().machine.members().values().map(|member| Arc::clone(&member.page.bell)).collect();
+        let mut fds = vec![PollFd::new(&self.shared.producer_bell, PollFlags::IN)];
+        fds.extend(bells.iter().map(|bell| PollFd::new(&**bell, PollFlags::IN)));
+        let before = self.shared.meter.turn(Doing::Waiting);
+        let _ = poll(&mut fds, Some(&SLICE));
+        self.shared.meter.turn(before);
+        self.shared.producer_bell.clear();
+        bells.iter().for_each(|bell| bell.clear());
+        (self.poll)().map_err(Halt::from)
+    }
+}

@@ -1,0 +1,94 @@
+//! Waiting for a server that may not answer: when to ask, when to warn, when to give up.
+//!
+//! ```text
+//! waits ──5 s──▶ asks ──answer──▶ waits on
+//!                  └──5 s──▶ warns ──limit──▶ gives up
+//! ```
+
+use std::time::Duration;
+
+use crate::time::{Stepwise, Time};
+
+/// How long to wait for data before asking, between two questions, and for an answer before warning.
+pub(super) const CALM: Duration = Duration::from_secs(5);
+/// A busy machine is not a stopped server.
+pub const LEAST_PATIENCE: Duration = Duration::from_secs(1);
+/// Time in which this process did not run itself isn't the server's: both may have been stopped.
+pub(super) const LONGEST_STEP: Duration = Duration::from_millis(500);
+
+/// What to do about a server that says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// Nothing.
+    Fine,
+    /// Ask it whether it is there.
+    Ask,
+    /// Say that it has not answered for so long.
+    Warn(Duration),
+    /// Give up: it has not answered for so long.
+    GiveUp(Duration),
+}
+
+/// Whether a server that lives still answers.
+#[derive(Debug)]
+pub struct Liveness {
+    /// How long it may leave a question unanswered.
+    limit: Duration,
+    clock: Stepwise,
+    /// What the consumer had got when it began to wait.
+    progress: u64,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// For so long nothing has come, since something did, or since the last answer.
+    Calm(Duration),
+    /// For so long a question has been unanswered.
+    Asking { silence: Duration, has_warned: bool },
+}
+
+impl Liveness {
+    /// Of a server that has just answered.
+    pub fn new(limit: Duration, now: Time) -> Self {
+        let clock = Stepwise::new(LONGEST_STEP, now);
+        Self { limit: limit.max(LEAST_PATIENCE), clock, progress: 0, state: State::Calm(Duration::ZERO) }
+    }
+
+    /// Whether a question is unanswered.
+    pub fn is_asking(&self) -> bool {
+        matches!(self.state, State::Asking { .. })
+    }
+
+    /// The server has answered. True if it was warned of.
+    pub fn answered(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.state, State::Calm(Duration::ZERO));
+        matches!(before, State::Asking { has_warned: true, .. })
+    }
+
+    /// While waiting, each time that all messages have been heard. `progress` changes with all that arrives.
+    pub fn look(&mut self, progress: u64, now: Time) -> Silence {
+        let step = self.clock.step(now);
+        let calm = CALM.min(self.limit / 4);
+        let has_progressed = std::mem::replace(&mut self.progress, progress) != progress;
+        match &mut self.state {
+            State::Calm(waited) => {
+                *waited = if has_progressed { step } else { *waited + step };
+                if *waited >= calm {
+                    self.state = State::Asking { silence: Duration::ZERO, has_warned: false };
+                    return Silence::Ask;
+                }
+            }
+            State::Asking { silence, has_warned } => {
+                *silence += step;
+                if *silence >= self.limit {
+                    return Silence::GiveUp(*silence);
+                }
+                if *silence >= calm && !std::mem::replace(has_warned, true) {
+                    return Silence::Warn(*silence);
+                }
+            }
+        }
+        Silence::Fine
+    }
+}

@@ -1,0 +1,93 @@
+//! Catching up where nobody waits for a consumer: the log goes on at the pace of the fastest, and a slow one loses samples.
+
+use super::{Consumer, Look, Notice};
+use crate::message::UNKNOWN;
+use crate::page::ConsumerMemory;
+
+/// What was lost.
+#[derive(Debug, Default)]
+pub(super) struct Skips {
+    total: u64,
+    in_epoch: u64,
+}
+
+impl Skips {
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+}
+
+impl Consumer {
+    /// If the samples at the cursor were overwritten: goes on where the fastest is. Not further ahead: the log waits for whoever
+    /// is there, and the fastest would lose samples itself. Says so if that is past the epoch of which something was handed out.
+    pub(super) fn skip(&mut self, head: u64, memory: &impl ConsumerMemory) -> Option<Look> {
+        let oldest = memory.oldest();
+        let cursor = self.cursor_mut()?;
+        let (has_begun, mut epoch, mut start) = (cursor.has_begun(), cursor.epoch, cursor.start);
+        // An epoch that was waited for may be long gone.
+        let is_lost = cursor.sample.is_none() && epoch > 0 && epoch - 1 < memory.first_known();
+        let mut sample = cursor.sample.or(is_lost.then_some(start))?;
+        // Where epochs are short, their ends are forgotten before their samples are.
+        if sample >= oldest && epoch >= memory.first_known() {
+            return None;
+        }
+        let mut target = memory.fastest().clamp(oldest.max(sample), head.max(oldest).max(sample));
+        let mut lost = 0;
+        loop {
+            let end = memory.end_of(epoch);
+            // After the end, which may be unknown because it was just forgotten.
+            let first_known = memory.first_known();
+            if epoch >= first_known && target < end {
+                break;
+            }
+            if has_begun {
+                // Nobody knows any more where it ended, if that is long ago.
+                let end = if epoch < first_known { sample } else { end };
+                self.lose(end - sample, memory);
+                // Whoever looks again loses nothing more.
+                self.move_to(end, memory);
+                return Some(Look::EpochOver(end));
+            }
+            if epoch < first_known {
+                // The first one whose beginning is known. The fastest isn't in an earlier one.
+                let known = memory.end_of(first_known);
+                if known != UNKNOWN {
+                    lost += known.saturating_sub(sample);
+                    sample = sample.max(known);
+                    target = target.max(sample);
+                    (start, epoch) = (known, first_known + 1);
+                }
+            } else {
+                lost += end - sample;
+                (sample, start) = (end, end);
+                epoch += 1;
+            }
+        }
+        if let Some(cursor) = self.cursor_mut() {
+            (cursor.epoch, cursor.start) = (epoch, start);
+        }
+        self.lose(lost + (target - sample), memory);
+        self.move_to(target, memory);
+        None
+    }
+
+    fn lose(&mut self, samples: u64, memory: &impl ConsumerMemory) {
+        if samples == 0 {
+            return;
+        }
+        if self.skips.total == 0 {
+            self.notices.push(Notice::Skips(samples));
+        }
+        self.skips.total += samples;
+        self.skips.in_epoch += samples;
+        memory.set_skipped(self.skips.total);
+    }
+
+    /// At an epoch's end.
+    pub(super) fn report_skipped(&mut self) {
+        let skipped = std::mem::take(&mut self.skips.in_epoch);
+        if skipped > 0 {
+            self.notices.push(Notice::SkippedInEpoch(skipped));
+        }
+    }
+}

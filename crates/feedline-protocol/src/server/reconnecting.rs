@@ -1,0 +1,82 @@
+//! Consumers that come back after an earlier server of the feed died. The first of them must not run away from the others: until
+//! all are here, the log holds their place.
+
+use std::time::Duration;
+
+use crate::log::Log;
+use crate::message::Entry;
+use crate::time::{Since, Time};
+
+/// The cursor of those who are still on their way.
+const ON_THE_WAY: u64 = u64::MAX;
+
+#[derive(Debug, Default)]
+pub(super) struct Reconnecting {
+    /// The epoch in which an earlier server stopped.
+    resumed: Option<u64>,
+    wait: Waiting,
+}
+
+#[derive(Debug, Default)]
+enum Waiting {
+    /// Nobody has come back.
+    #[default]
+    Nobody,
+    /// Some have.
+    Some {
+        expected: u32,
+        came: u32,
+        /// When the first one came.
+        since: Since,
+        /// The place that is held: an epoch, and a sample of it.
+        held: Option<(u64, u64)>,
+    },
+    /// All have, or the time was over.
+    Over,
+}
+
+impl Reconnecting {
+    pub fn new(resumed: Option<u64>) -> Self {
+        Self { resumed, wait: Waiting::Nobody }
+    }
+
+    /// Whether somebody may come back to this epoch, of whom nothing was heard yet.
+    pub fn may_need(&self, epoch: u64) -> bool {
+        self.resumed == Some(epoch) && matches!(self.wait, Waiting::Nobody)
+    }
+
+    /// One has come back of `of`, of whom the slowest was at this place or after it.
+    pub fn came(&mut self, log: &mut Log, of: u32, place: (u64, u64), now: Time) {
+        if let Waiting::Nobody = self.wait {
+            self.wait = Waiting::Some { expected: 0, came: 0, since: Since(now), held: None };
+        }
+        let Waiting::Some { expected, came, held, .. } = &mut self.wait else { return };
+        *expected = (*expected).max(of);
+        *came += 1;
+        if held.is_none_or(|held| place < held)
+            && log.join(ON_THE_WAY, Entry::At { epoch: place.0, index: place.1 }).is_ok()
+        {
+            *held = Some(place);
+        }
+    }
+
+    /// Lets go when all are here, or `patience` is over.
+    pub fn look(&mut self, log: &mut Log, patience: Duration, now: Time) {
+        if let Waiting::Some { expected, came, since, .. } = self.wait
+            && (came >= expected || since.is_over(patience, now))
+        {
+            self.wait = Waiting::Over;
+            log.leave(ON_THE_WAY);
+        }
+    }
+
+    /// How many are here or on their way, while some are.
+    pub fn expected(&self) -> u32 {
+        if let Waiting::Some { expected, .. } = self.wait { expected } else { 0 }
+    }
+
+    /// Whether some are still on their way.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.wait, Waiting::Some { .. })
+    }
+}

@@ -1,0 +1,98 @@
+//! The memory of a feed: which sample stands in each slot, and in each cell of the byte lane.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use feedline_protocol::consumer::Shape;
+use feedline_protocol::log::Size;
+
+/// What a sample is: its epoch, and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    pub epoch: u64,
+    pub index: u64,
+    /// How many samples of its source batch are left from it on.
+    pub left: u64,
+}
+
+/// The bytes of one cell of the byte lane.
+pub const CELL_BYTES: u64 = 64;
+
+/// One generation's memory. Never written to again once it was replaced.
+#[derive(Debug)]
+pub struct Ring {
+    pub size: Size,
+    pub shape: Shape,
+    slots: RefCell<Vec<Option<Slot>>>,
+    cells: RefCell<Vec<u64>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    position: u64,
+    sample: Sample,
+    start: u64,
+    len_bytes: u64,
+}
+
+/// A batch that somebody has: where it stands, and what was there when it was taken.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    pub ring: Rc<Ring>,
+    pub first: u64,
+    pub samples: Vec<Sample>,
+}
+
+impl Ring {
+    pub fn new(size: Size, shape: Shape) -> Self {
+        let cells = (size.byte_lane / CELL_BYTES) as usize;
+        Self {
+            size,
+            shape,
+            slots: RefCell::new(vec![None; size.capacity as usize]),
+            cells: RefCell::new(vec![u64::MAX; cells]),
+        }
+    }
+
+    /// A copy of another, with room for more.
+    pub fn grown(old: &Self, size: Size, shape: Shape, oldest: u64, head: u64) -> Self {
+        let ring = Self::new(size, shape);
+        for position in oldest..head {
+            if let Some(Slot { sample, start, len_bytes, .. }) = old.slot(position) {
+                ring.put(position, sample, start, len_bytes);
+            }
+        }
+        ring
+    }
+
+    pub fn put(&self, position: u64, sample: Sample, start: u64, len_bytes: u64) {
+        let mut slots = self.slots.borrow_mut();
+        let capacity = slots.len() as u64;
+        slots[(position % capacity) as usize] = Some(Slot { position, sample, start, len_bytes });
+        let mut cells = self.cells.borrow_mut();
+        let count = cells.len() as u64;
+        for cell in 0..len_bytes.div_ceil(CELL_BYTES) {
+            cells[((start / CELL_BYTES + cell) % count) as usize] = position;
+        }
+    }
+
+    fn slot(&self, position: u64) -> Option<Slot> {
+        let slots = self.slots.borrow();
+        let slot = slots[(position % slots.len() as u64) as usize].filter(|slot| slot.position == position)?;
+        let cells = self.cells.borrow();
+        let is_own = |cell: u64| cells[((slot.start / CELL_BYTES + cell) % cells.len() as u64) as usize] == position;
+        (0..slot.len_bytes.div_ceil(CELL_BYTES)).all(is_own).then_some(slot)
+    }
+
+    /// What stands at a position of the log, if all of it is still there.
+    pub fn get(&self, position: u64) -> Option<Sample> {
+        self.slot(position).map(|slot| slot.sample)
+    }
+}
+
+impl Lease {
+    /// Whether what was taken is still there.
+    pub fn is_intact(&self) -> bool {
+        (self.first..).zip(&self.samples).all(|(position, &sample)| self.ring.get(position) == Some(sample))
+    }
+}

@@ -1,0 +1,173 @@
+//! What a schedule is made of, drawn from a seed: a feed, its consumers, and what befalls them.
+
+use std::time::Duration;
+
+use feedline_protocol::consumer::Config;
+use feedline_protocol::log::{Lag, Policy};
+use feedline_protocol::message::Entry;
+use feedline_protocol::shard::Shard;
+
+use crate::rng::Rng;
+
+/// A schedule. The same one always runs alike.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub seed: u64,
+    pub feed: Feed,
+    pub consumers: Vec<Job>,
+    pub faults: Vec<(Duration, Fault)>,
+}
+
+/// A feed, and what its source yields.
+#[derive(Clone, Debug)]
+pub struct Feed {
+    pub policy: Policy,
+    pub wait_for: u32,
+    pub stall_timeout: Duration,
+    pub window: u64,
+    pub history: u64,
+    pub is_cut: bool,
+    /// Samples of the source's batches; the last of an epoch may have fewer.
+    pub source_batch: u64,
+    /// How many samples the epochs have, one after the other, again and again.
+    pub lengths: Vec<u64>,
+    /// The source tells how long its first epoch is.
+    pub tells_length: bool,
+    pub epochs: Option<u64>,
+    /// Larger rings can't be made.
+    pub is_short_of_memory: bool,
+    /// How long the source takes for a batch.
+    pub load_micros: u64,
+}
+
+impl Feed {
+    pub fn length(&self, epoch: u64) -> u64 {
+        let epoch = if self.policy.replay { 0 } else { epoch };
+        self.lengths[(epoch % self.lengths.len() as u64) as usize]
+    }
+}
+
+/// A consumer, and what it does with its batches.
+#[derive(Clone, Debug)]
+pub struct Job {
+    pub config: Config,
+    pub starts: Duration,
+    /// How long it computes with a batch.
+    pub think_micros: u64,
+    /// How many batches it keeps.
+    pub keeps: usize,
+    /// One epoch in so many is broken off; never if 0.
+    pub breaks_off: u64,
+    /// It waits for another server when one is lost.
+    pub reconnects: bool,
+}
+
+/// Something that befalls a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    KillConsumer(usize),
+    StopConsumer(usize, Duration),
+    /// A killed one comes back, with the place that it saved last, or without.
+    RestartConsumer(usize, bool),
+    /// It loads the place that it is at, as from a checkpoint.
+    ReloadConsumer(usize),
+    KillServer(Duration),
+    StopServer(Duration),
+}
+
+const MOST_CONSUMERS: u64 = 4;
+
+impl Scenario {
+    pub fn new(seed: u64) -> Self {
+        let rng = Rng::new(seed);
+        let replay = rng.one_in(8);
+        let lag = if replay { Lag::Block } else { rng.pick(&[Lag::Block, Lag::Block, Lag::History, Lag::Skip]) };
+        let is_cut = !rng.one_in(4);
+        let source_batch = if is_cut { rng.within(1, 6) } else { 1 };
+        let longest = rng.pick(&[8, 20, 60]);
+        let lengths = (0..rng.within(1, 3)).map(|_| if rng.one_in(10) { 0 } else { rng.within(4, longest) }).collect();
+        let window = rng.within(2 * source_batch, 4 * source_batch + 20);
+        let count = rng.within(1, MOST_CONSUMERS);
+        let feed = Feed {
+            policy: Policy { lag, replay, epochs_ahead: rng.within(1, 3) },
+            wait_for: if rng.one_in(4) { rng.within(1, count) as u32 } else { 1 },
+            stall_timeout: Duration::from_millis(rng.pick(&[500, 1000, 2000])),
+            window,
+            history: if rng.one_in(2) { rng.within(0, 2 * longest) } else { 0 },
+            is_cut,
+            source_batch,
+            lengths,
+            tells_length: rng.one_in(2),
+            epochs: if rng.one_in(3) { Some(rng.within(1, 5)) } else { None },
+            is_short_of_memory: rng.one_in(10),
+            load_micros: rng.pick(&[1000, 5000, 30_000]),
+        };
+        let mut consumers: Vec<Job> = (0..count).map(|_| job(&rng, &feed)).collect();
+        share_among_ranks(&rng, &feed, &mut consumers);
+        let faults = (0..rng.pick(&[0, 1, 2, 3, 6])).map(|_| fault(&rng, consumers.len())).collect();
+        Self { seed, feed, consumers, faults }
+    }
+}
+
+fn job(rng: &Rng, feed: &Feed) -> Job {
+    let batch_size = (feed.is_cut && !rng.one_in(4)).then(|| rng.within(1, 12));
+    let config = Config {
+        batch_size,
+        shard: None,
+        drop_last: rng.one_in(4),
+        entry: if rng.one_in(6) { Entry::Newest } else { Entry::EpochStart },
+        moves_on: rng.one_in(4),
+        patience: Duration::from_secs(30),
+    };
+    Job {
+        config,
+        starts: if rng.one_in(2) { Duration::ZERO } else { Duration::from_micros(rng.below(1_500_000)) },
+        think_micros: rng.pick(&[2000, 10_000, 80_000, 400_000]),
+        keeps: rng.pick(&[0, 0, 1, 2, 5]),
+        breaks_off: rng.pick(&[0, 0, 0, 3]),
+        reconnects: !rng.one_in(4),
+    }
+}
+
+/// Makes some consumers the ranks of one job.
+fn share_among_ranks(rng: &Rng, feed: &Feed, consumers: &mut [Job]) {
+    let world = consumers.len() as u32;
+    if world < 2 || feed.policy.lag == Lag::Skip || !rng.one_in(3) {
+        return;
+    }
+    let first = consumers[0].config;
+    for (rank, job) in consumers.iter_mut().enumerate() {
+        let shard = Some(Shard { group: 7, world, rank: rank as u32 });
+        job.config = Config { shard, entry: Entry::EpochStart, moves_on: false, ..first };
+        // Ranks do the same.
+        job.breaks_off = 0;
+    }
+}
+
+fn fault(rng: &Rng, consumers: usize) -> (Duration, Fault) {
+    let at = Duration::from_micros(rng.below(2_000_000));
+    let which = rng.below(consumers as u64) as usize;
+    let secs = Duration::from_millis(rng.pick(&[50, 300, 900, 2500]));
+    let fault = match rng.below(12) {
+        0..3 => Fault::KillConsumer(which),
+        3..6 => Fault::StopConsumer(which, secs),
+        6 => Fault::RestartConsumer(which, rng.one_in(2)),
+        7 => Fault::ReloadConsumer(which),
+        8..11 => Fault::KillServer(Duration::from_millis(rng.pick(&[1, 100, 1500]))),
+        _ => Fault::StopServer(secs),
+    };
+    (at, fault)
+}
+
+impl Fault {
+    /// The consumer that it befalls.
+    pub fn consumer(self) -> Option<usize> {
+        match self {
+            Self::KillConsumer(number)
+            | Self::StopConsumer(number, _)
+            | Self::RestartConsumer(number, _)
+            | Self::ReloadConsumer(number) => Some(number),
+            Self::KillServer(_) | Self::StopServer(_) => None,
+        }
+    }
+}
