@@ -194,7 +194,10 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
                 ..ServerStats::default()
             };
             messages.extend([
-                Reply::Answer(Answer::Joined { number: 1, place: Place { epoch: 2, sample: Some(3), had: 4, start: 1 } }),
+                Reply::Answer(Answer::Joined {
+                    number: 1,
+                    place: Place { epoch: 2, sample: Some(3), had: 4, start: 1 },
+                }),
                 Reply::Answer(Answer::Gone { number: 1, epoch: 2, until: Some(9) }),
                 Reply::Answer(Answer::Refused(Refusal::NoRing("too large".into()))),
                 Reply::Answer(Answer::Refused(Refusal::TooLarge { needed_bytes: 7, free_bytes: 5 })),

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use beside::{config, folder};
 use feedline_core::Error;
 use feedline_core::consumer::{Config, Consumer, Mode};
-use feedline_core::schema::{ArrayKind, DType, Field, Schema};
 use feedline_core::ring_info::RingInfo;
+use feedline_core::schema::{ArrayKind, DType, Field, Schema};
 use feedline_core::wire::{Channel, Reply, Request};
-use feedline_protocol::message::{Answer, Join, Place};
 use feedline_core::{Node, Structure};
+use feedline_protocol::message::{Answer, Join, Place};
 use feedline_protocol::{EpochLength, UNKNOWN};
 use feedline_shm::{CursorHandle, Doorbell, HeadWriter, Layout, RingWriter, page_size};
 use rustix::event::{EventfdFlags, eventfd};
@@ -113,7 +113,10 @@ fn consume_until(name: &str, sent: Sent, wanted: Config, is_enough: impl Fn(u32)
                     }
                     Ok(Some((Request::Join(Join { number, .. }), _))) => {
                         let (epoch, sample) = sent.joined;
-                        let _ = channel.send(&Reply::Answer(Answer::Joined { number, place: Place { epoch, sample, had: 0, start: 0 } }), vec![]);
+                        let _ = channel.send(
+                            &Reply::Answer(Answer::Joined { number, place: Place { epoch, sample, had: 0, start: 0 } }),
+                            vec![],
+                        );
                     }
                     Ok(Some((Request::Ping, _))) => {
                         asked.fetch_add(1, Ordering::Relaxed);

@@ -22,9 +22,9 @@ use std::time::Duration;
 
 pub use self::admission::{Delivery, Violation};
 pub use self::backpressure::{Claim, Stalled, Wait};
+use self::backpressure::{Laggards, Stalls};
 pub use self::epochs::{Begun, EpochStart, Halt, Progress};
 pub use self::members::{Member, MemberState, Members};
-use self::backpressure::{Laggards, Stalls};
 use self::ranks::Ranks;
 use self::reconnecting::Reconnecting;
 use crate::log::{Log, Policy, Size};
@@ -273,8 +273,8 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
     }
 
     /// Lets consumers know how many they are: should this server die, the next one waits for that many. A consumer that was not
-    /// told its place has none to come back to, and is not waited for.
-    fn tell_joined(&self, head: &impl HeadPage) {
+    /// told its place has none to come back to, and is not waited for: after [`Self::admit`], to be called when they were told.
+    pub fn tell_joined(&self, head: &impl HeadPage) {
         let joined = u32::try_from(self.members.reading()).unwrap_or(u32::MAX);
         head.set_joined(joined.max(self.reconnecting.expected()));
     }

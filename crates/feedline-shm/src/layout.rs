@@ -3,8 +3,6 @@
 //! A ring has one lane per field. A lane is a byte ring of its own, any multiple of the page long; positions on it
 //! are 64-bit byte offsets that only grow. Large lanes are made of huge pages, so they begin and end at those.
 
-
-
 /// What a huge page is here. Where it is another size, nothing is gained and nothing lost.
 pub(crate) const HUGE_PAGE: u64 = 2 << 20;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use feedline_protocol::Mark;
 use feedline_protocol::consumer::{Config, Lost, Notice, Trouble, Waiting};
 use feedline_protocol::message::Refusal;
-use feedline_protocol::Mark;
 
 use crate::error::Error;
 use crate::limits::{secs_text, size_text};
@@ -59,9 +59,7 @@ impl Speaker<'_> {
             Trouble::ImpossibleHead(head) => {
                 Error::Protocol(format!("the server of feed {name:?} is at sample {head}"))
             }
-            Trouble::Unsteady => {
-                Error::Protocol(format!("the server of feed {name:?} changes its mind without end"))
-            }
+            Trouble::Unsteady => Error::Protocol(format!("the server of feed {name:?} changes its mind without end")),
         }
     }
 
@@ -106,8 +104,8 @@ impl Speaker<'_> {
                 "feed {name:?}: this consumer (pid {pid}) waits for epoch {epoch}, and the feed is at {running}"
             ),
             Notice::WaitsForEpoch(Waiting { epoch, running, at, length }) => {
-                let of = length
-                    .map_or_else(|| ", and its length is not known".into(), |length| format!(" of {length}"));
+                let of =
+                    length.map_or_else(|| ", and its length is not known".into(), |length| format!(" of {length}"));
                 let (unit, now) = (self.unit(), self.join_now());
                 tracing::warn!(
                     "feed {name:?}: this consumer (pid {pid}) waits for epoch {epoch} to begin; epoch {running} is at {unit} \

@@ -28,8 +28,7 @@ impl Producer<'_> {
     pub fn claim(&mut self, samples: u64, bytes: u64) -> Result<u64, Halt> {
         loop {
             let shared = self.shared;
-            let claim =
-                shared.change(|state| state.machine.claim(samples, bytes, &shared.head, shared.meter.time()));
+            let claim = shared.change(|state| state.machine.claim(samples, bytes, &shared.head, shared.meter.time()));
             match claim {
                 Claim::Granted(start) => return Ok(start),
                 Claim::Halted(stop) => return Err(stop.into()),

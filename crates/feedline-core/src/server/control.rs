@@ -200,8 +200,8 @@ impl Control {
     fn drop_link(&mut self, id: u64) {
         let Some(Link { peer, says_bye, .. }) = self.links.remove(&id) else { return };
         let shared = &self.shared;
-        let was_attached = shared
-            .change(|state| state.machine.disconnect(id, &peer, says_bye, &shared.head, shared.meter.time()));
+        let was_attached =
+            shared.change(|state| state.machine.disconnect(id, &peer, says_bye, &shared.head, shared.meter.time()));
         if was_attached {
             shared.producer_bell.ring();
         }
@@ -282,9 +282,8 @@ impl Control {
     /// Gives a consumer its cursor; `admit` tells it where.
     fn join(&mut self, id: u64, join: Join) -> Result<(), WireError> {
         let shared = &self.shared;
-        let joined = shared.change(|state| {
-            state.machine.join(id, join, &shared.head, available_bytes, shared.meter.time())
-        });
+        let joined =
+            shared.change(|state| state.machine.join(id, join, &shared.head, available_bytes, shared.meter.time()));
         joined.map_err(|violation| {
             WireError::Malformed(match violation {
                 Violation::EarlyJoin => "an early join",
@@ -330,12 +329,14 @@ impl Control {
     /// Answers joins once enough consumers have asked.
     fn admit(&mut self) {
         let shared = Arc::clone(&self.shared);
-        let ((deliveries, begins), ring) =
-            shared.change(|state| (state.machine.admit(&shared.head), state.ring.clone()));
+        let ((deliveries, begins), ring) = shared.change(|state| (state.machine.admit(), state.ring.clone()));
         if begins {
             shared.producer_bell.ring();
         }
-        self.send_all(deliveries, ring.as_deref());
+        if !deliveries.is_empty() {
+            self.send_all(deliveries, ring.as_deref());
+            shared.lock().machine.tell_joined(&shared.head);
+        }
     }
 
     /// Sends to each what it is to get; a connection that can't take it is noticed when it is read.

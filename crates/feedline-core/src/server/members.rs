@@ -62,7 +62,8 @@ pub(super) fn consumer_stats(machine: &Machine, age: impl Fn(u64) -> Duration) -
         let has_place = log.cursor(id).is_some_and(|(_, released)| released.is_some());
         let is_joined = member.is_joined();
         let lag_samples = if is_joined && has_place { log.head().saturating_sub(cursor) } else { 0 };
-        let (batch_size, rank) = member.last_join.map_or((None, None), |Join { batch_size, rank, .. }| (batch_size, rank));
+        let (batch_size, rank) =
+            member.last_join.map_or((None, None), |Join { batch_size, rank, .. }| (batch_size, rank));
         ConsumerStats {
             id,
             pid: member.process.pid,

@@ -53,8 +53,8 @@ use crate::source::Source;
 
 pub use self::attendance::Attendance;
 pub use self::shape::{History, RingSize};
-use crate::stats::ServerStats;
 pub use self::watchdog::Ask;
+use crate::stats::ServerStats;
 
 /// How to serve.
 #[derive(Clone, Debug)]

@@ -31,9 +31,7 @@ impl Shared {
             Notice::Died { pid } => events.note("died", Some(pid), "it was gone in mid-epoch"),
             Notice::Detached { pid, is_resting: true } => {
                 events.note("detached", Some(pid), "it has not asked for its next epoch");
-                tracing::info!(
-                    "feed {name:?}: goes on without pid {pid}, which has not asked for its next epoch yet"
-                );
+                tracing::info!("feed {name:?}: goes on without pid {pid}, which has not asked for its next epoch yet");
             }
             Notice::Detached { pid, is_resting: false } => {
                 events.note("detached", Some(pid), "it stood still and held up the others");

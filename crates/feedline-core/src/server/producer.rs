@@ -72,14 +72,7 @@ pub(super) fn run(shared: &Shared, source: &mut dyn Source, poll: Poll<'_>) -> R
         batches: length.batches.unwrap_or(UNKNOWN),
         tail: UNKNOWN,
     });
-    let mut producer = Producer {
-        shared,
-        ring: None,
-        length,
-        poll,
-        has_history: false,
-        is_short_of_memory: false,
-    };
+    let mut producer = Producer { shared, ring: None, length, poll, has_history: false, is_short_of_memory: false };
     match producer.epochs(source) {
         Ok(()) | Err(Halt::Abandoned | Halt::Stopped) => Ok(()),
         Err(Halt::Failed(failure)) => {

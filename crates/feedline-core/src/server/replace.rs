@@ -21,7 +21,6 @@ use crate::schema::Schema;
 use crate::source::Length;
 use crate::whole::Encoded;
 
-
 /// A ring that nobody knows of yet, with the descriptor that consumers will get.
 pub(super) struct Prepared {
     writer: RingWriter,

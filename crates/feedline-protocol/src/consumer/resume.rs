@@ -110,9 +110,7 @@ impl Consumer {
     /// Whether it is in the middle of an epoch, or was when it lost its cursor: what is left of it must come in the same order.
     pub fn is_inside(&self, head: &impl HeadView) -> bool {
         let has_place = match &self.state {
-            State::Idle(intent) | State::Joining(intent) => {
-                intent.resume.is_some_and(|resume| resume.is_bound())
-            }
+            State::Idle(intent) | State::Joining(intent) => intent.resume.is_some_and(|resume| resume.is_bound()),
             State::Joined(_) => true,
         };
         has_place && self.place().index > 0 && !self.has_read_all(head)

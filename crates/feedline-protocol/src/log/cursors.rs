@@ -58,7 +58,8 @@ impl Log {
         let here = self.cursors.values().filter(|cursor| cursor.released.is_some() || cursor.epoch <= begun);
         let all = || self.cursors.values().map(|cursor| cursor.epoch).min();
         let running = here.map(|cursor| cursor.epoch).max().or_else(all).unwrap_or(self.last_running);
-        let intact = (running.max(self.after_abandoned())..begun).find(|&epoch| self.start_of(epoch).is_some_and(|start| start >= self.oldest));
+        let intact = (running.max(self.after_abandoned())..begun)
+            .find(|&epoch| self.start_of(epoch).is_some_and(|start| start >= self.oldest));
         match intact {
             Some(epoch) => self.place(epoch, self.start_of(epoch)),
             None => self.place(begun.max(running), None),

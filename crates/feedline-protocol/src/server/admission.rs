@@ -162,8 +162,9 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         deliveries
     }
 
-    /// Answers joins once enough consumers have asked. The flag tells whether they have just now.
-    pub fn admit(&mut self, head: &impl HeadPage) -> (Vec<(u64, Delivery)>, bool) {
+    /// Answers joins once enough consumers have asked. The flag tells whether they have just now. Follow with
+    /// [`Self::tell_joined`].
+    pub fn admit(&mut self) -> (Vec<(u64, Delivery)>, bool) {
         let mut deliveries = Vec::new();
         let Some(ring) = self.ring else { return (deliveries, false) };
         let begins = !self.members.has_begun && self.members.joined() >= self.options.wait_for as usize;
@@ -188,9 +189,6 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
             let ranks = rank.map_or(1, |rank| u64::from(rank.world));
             let batch_size = batch_size.map(|size| size / ranks);
             self.notices.push(Notice::Joined { pid: member.process.pid(), epoch: place.epoch, batch_size });
-        }
-        if !deliveries.is_empty() || begins {
-            self.tell_joined(head);
         }
         (deliveries, begins)
     }

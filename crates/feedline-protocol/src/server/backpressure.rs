@@ -136,7 +136,8 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
     fn starved_ranks(&self, in_the_way: &[Stalled]) -> Vec<u64> {
         let is_starved = |&&Stalled { id, position }: &&Stalled| {
             let Some(member) = self.members.get(id).filter(|member| !member.is_refused) else { return false };
-            let takes_own_batches = member.last_join.is_some_and(|join| join.rank.is_some() && join.batch_size.is_none());
+            let takes_own_batches =
+                member.last_join.is_some_and(|join| join.rank.is_some() && join.batch_size.is_none());
             takes_own_batches && position == member.page.cursor() && self.members.starves(id, &self.log)
         };
         in_the_way.iter().filter(is_starved).map(|one| one.id).collect()

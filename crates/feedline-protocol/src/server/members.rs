@@ -253,7 +253,8 @@ impl<P: MemberPage, Q: Process> Members<P, Q> {
             all &= match (&mut member.state, log.cursor(id)) {
                 (MemberState::Attached { since: Idle(since) }, _) => since.is_over(patience, now),
                 (MemberState::Reading { still }, Some((epoch, released))) => {
-                    let since = still.filter(|still| still.position == released).map_or(Since(now), |still| still.since);
+                    let since =
+                        still.filter(|still| still.position == released).map_or(Since(now), |still| still.since);
                     *still = Some(Still { position: released, since });
                     epoch >= epochs || is_all(released) || since.is_over(patience, now)
                 }

@@ -86,7 +86,9 @@ impl<Q: Process> Ranks<Q> {
             (round.group, round.world, round.asked) == (rank.group, rank.world, asked)
                 && !round.came.contains_key(&rank.rank)
         };
-        let Some(index) = self.rounds.iter().position(is_mine) else { return self.open(log, id, rank, entry, peer, now) };
+        let Some(index) = self.rounds.iter().position(is_mine) else {
+            return self.open(log, id, rank, entry, peer, now);
+        };
         let round = &mut self.rounds[index];
         // Whatever comes of it: its next join belongs to another round.
         round.came.insert(rank.rank, peer.clone());

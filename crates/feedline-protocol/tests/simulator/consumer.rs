@@ -35,7 +35,9 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug)]
 enum Activity {
     /// Looks for a server; since then.
-    Connecting { since: Duration },
+    Connecting {
+        since: Duration,
+    },
     /// Computes, or does nothing.
     Thinking,
     /// Asked for a batch: to be looked for at once.
@@ -43,7 +45,9 @@ enum Activity {
     AwaitingAnswer,
     AwaitingRing,
     /// Waits for data. It was announced so often before.
-    Sleeping { wakes: u64 },
+    Sleeping {
+        wakes: u64,
+    },
 }
 
 pub struct ConsumerProcess {
@@ -323,7 +327,13 @@ impl ConsumerProcess {
     }
 
     /// Runs for a moment. Says what it was handed that it should not have been.
-    pub fn step(&mut self, feed: &Feed, is_server_there: bool, is_calm: bool, now: Duration) -> Result<Effects, String> {
+    pub fn step(
+        &mut self,
+        feed: &Feed,
+        is_server_there: bool,
+        is_calm: bool,
+        now: Duration,
+    ) -> Result<Effects, String> {
         let mut effects = Effects::default();
         self.check_held()?;
         match self.activity {
@@ -427,7 +437,9 @@ impl ConsumerProcess {
     fn relieve(&mut self) {
         let Some(memory) = &self.memory else { return };
         if let Some(limit) = self.pressure.limit(memory.wanted()) {
-            while self.memory.as_ref().and_then(Memory::oldest).is_some_and(|(_, first)| first < limit) && self.keep_oldest() {}
+            while self.memory.as_ref().and_then(Memory::oldest).is_some_and(|(_, first)| first < limit)
+                && self.keep_oldest()
+            {}
         }
     }
 
@@ -457,7 +469,8 @@ impl ConsumerProcess {
                     _ => is_there,
                 };
                 // It won't come any more, so there is nothing in it for us.
-                let is_gone = self.wire.as_ref().is_none_or(|wire| !wire.is_server_there.get() && wire.to_consumer.is_empty());
+                let is_gone =
+                    self.wire.as_ref().is_none_or(|wire| !wire.is_server_there.get() && wire.to_consumer.is_empty());
                 if !is_answered && is_gone && memory.state() != FeedState::Running {
                     return Err(Stop::Ended(Outcome::Ended));
                 }

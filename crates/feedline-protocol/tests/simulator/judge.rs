@@ -7,6 +7,7 @@ use feedline_protocol::Mark;
 use feedline_protocol::consumer::{Config, Trouble};
 use feedline_protocol::log::Lag;
 use feedline_protocol::message::{Answer, Entry, Join};
+use feedline_protocol::shard::Shard;
 
 use crate::consumer::Outcome;
 use crate::ring::Sample;
@@ -127,7 +128,7 @@ impl Judge {
     fn is_over(&self, mark: Mark, feed: &Feed) -> bool {
         let left = feed.length(mark.epoch).saturating_sub(mark.index);
         let own = if feed.is_cut { feed.source_batch } else { 1 };
-        let world = self.config.shard.map_or(1, |shard| shard.world());
+        let world = self.config.shard.map_or(1, Shard::world);
         let size = self.config.step_size().unwrap_or(own * world);
         left == 0 || (self.config.drop_last && left < size)
     }
@@ -143,7 +144,11 @@ impl Judge {
         // An epoch that is replayed has the same samples each time.
         let epoch = match self.expects {
             Expect::At(mark) if feed.policy.replay => {
-                if first.index == 0 && mark.index > 0 { mark.epoch + 1 } else { mark.epoch }
+                if first.index == 0 && mark.index > 0 {
+                    mark.epoch + 1
+                } else {
+                    mark.epoch
+                }
             }
             _ => first.epoch,
         };

@@ -57,10 +57,24 @@ enum Stage {
 enum Task {
     BeginEpoch,
     /// The source's next batch, which begins with this sample of the epoch.
-    Load { epoch: u64, index: u64 },
-    Claim { epoch: u64, index: u64, samples: u64, bytes: u64 },
+    Load {
+        epoch: u64,
+        index: u64,
+    },
+    Claim {
+        epoch: u64,
+        index: u64,
+        samples: u64,
+        bytes: u64,
+    },
     /// Claimed, and not written yet.
-    Write { epoch: u64, index: u64, samples: u64, bytes: u64, start: u64 },
+    Write {
+        epoch: u64,
+        index: u64,
+        samples: u64,
+        bytes: u64,
+        start: u64,
+    },
     Drain,
     Over,
 }
@@ -76,7 +90,8 @@ impl ServerProcess {
         let head = Rc::new(Head::default());
         let samples = feed.length(0);
         head.set_length(if feed.tells_length {
-            let (samples, batches) = if feed.is_cut { (samples, samples.div_ceil(feed.source_batch)) } else { (samples, samples) };
+            let (samples, batches) =
+                if feed.is_cut { (samples, samples.div_ceil(feed.source_batch)) } else { (samples, samples) };
             EpochLength { samples, batches, tail: UNKNOWN }
         } else {
             EpochLength::UNKNOWN
@@ -332,11 +347,12 @@ impl ServerProcess {
         if let Some(ring) = self.ring.clone() {
             self.welcome(&ring, now);
         }
-        let (deliveries, begins) = self.machine.admit(&*self.head);
+        let (deliveries, begins) = self.machine.admit();
         if begins {
             self.producer_at = now;
         }
         self.send_all(deliveries, now);
+        self.machine.tell_joined(&*self.head);
         Ok(())
     }
 

@@ -51,7 +51,8 @@ impl<T> Queue<T> {
 
     pub fn receive(&self, now: Duration) -> Option<T> {
         let mut messages = self.messages.borrow_mut();
-        messages.pop_front_if(|(arrives, _)| *arrives <= now).map(|(_, message)| message)
+        messages.front().filter(|(arrives, _)| *arrives <= now)?;
+        messages.pop_front().map(|(_, message)| message)
     }
 
     pub fn is_empty(&self) -> bool {
