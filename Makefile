@@ -40,8 +40,8 @@ in_scratch = scratch=$$(mktemp -d /tmp/feedline.XXXXXX); trap 'rm -rf "$$scratch
 # `make test JOBS=3`: so many Python tests side by side. They wait more than they compute.
 beside = $(if $(JOBS),-n $(JOBS) --dist worksteal)
 
-.PHONY: help setup demo docs test test-quick check bench chaos race soak faults fuzz fuzz-corpus clean
-.PHONY: lint-rust lint-python types licences test-rust test-loom test-fuzz test-rust-examples test-python
+.PHONY: help setup demo docs test test-quick check bench simulate chaos race soak faults fuzz fuzz-corpus clean
+.PHONY: lint-rust lint-python types licences test-rust test-simulator test-loom test-fuzz test-rust-examples test-python
 .PHONY: frameworks plugins test-frameworks
 
 help: ## list the targets
@@ -52,7 +52,7 @@ setup: $(EXTENSION_STAMP) ## .venv with the tools of etc/requirements-dev.txt, a
 demo: setup ## four training jobs with a loader each, then on one feed (about a minute)
 	@$(PY) -m feedline demo $(ARGS)
 
-test: setup check test-rust test-loom test-fuzz test-rust-examples test-python ## everything: lints, types, Rust, Python
+test: setup check test-rust test-simulator test-loom test-fuzz test-rust-examples test-python ## everything: lints, types, Rust, Python
 	@echo "all tests passed"
 
 # What starts processes, and what measures, is left to `make test`.
@@ -81,6 +81,8 @@ fuzz: setup ## throw mutated bytes at every parser, SECS (60) for each; the seed
 
 bench: setup ## Feedline beside its peers; a table here, a JSON file under benchmarks/runs/
 	@$(PY) -m benchmarks $(ARGS)
+
+simulate: test-simulator ## servers and consumers under virtual time: SCHEDULES=20000000 FIRST=1
 
 chaos: setup ## a random schedule of faults: SECS=600 SEED=... POLICY=block|history|skip|replay|restart
 	@$(in_scratch) PYTHONPATH=$(CURDIR)/tests $(PY) -m chaos --secs $(or $(SECS),60) \
@@ -176,6 +178,11 @@ licences: setup plugins
 test-rust: setup plugins
 	@$(in_scratch) cargo nextest run --workspace
 	cargo test --workspace --doc --quiet
+
+# With the checks of a debug build. A schedule that goes wrong is printed as a history.
+test-simulator: setup
+	SCHEDULES=$(or $(SCHEDULES),100000) $(if $(FIRST),FIRST=$(FIRST)) \
+		cargo test --quiet -p feedline-protocol --profile fuzz --test simulator -- --nocapture
 
 # Loom replaces the atomics of the whole crate, so it has a target folder of its own.
 test-loom: setup
