@@ -40,7 +40,7 @@ in_scratch = scratch=$$(mktemp -d /tmp/feedline.XXXXXX); trap 'rm -rf "$$scratch
 # `make test JOBS=3`: so many Python tests side by side. They wait more than they compute.
 beside = $(if $(JOBS),-n $(JOBS) --dist worksteal)
 
-.PHONY: help setup demo docs test test-quick check bench simulate chaos race soak faults fuzz fuzz-corpus clean
+.PHONY: help setup demo docs test test-quick check bench simulate planted chaos race soak faults fuzz fuzz-corpus clean
 .PHONY: lint-rust lint-python types licences test-rust test-simulator test-loom test-fuzz test-rust-examples test-python
 .PHONY: frameworks plugins test-frameworks
 
@@ -83,6 +83,9 @@ bench: setup ## Feedline beside its peers; a table here, a JSON file under bench
 	@$(PY) -m benchmarks $(ARGS)
 
 simulate: test-simulator ## servers and consumers under virtual time: SCHEDULES=20000000 FIRST=1
+
+planted: setup ## known faults, planted into the protocol one by one: the simulator must find each
+	@$(PY) crates/feedline-protocol/planted/find.py $(ARGS)
 
 chaos: setup ## a random schedule of faults: SECS=600 SEED=... POLICY=block|history|skip|replay|restart
 	@$(in_scratch) PYTHONPATH=$(CURDIR)/tests $(PY) -m chaos --secs $(or $(SECS),60) \

@@ -272,9 +272,9 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         head.announce(|| self.members.values().any(|member| member.page.is_waiting()));
     }
 
-    /// Lets consumers know how many they are: should this server die, the next one waits for that many. A consumer that was not
-    /// told its place has none to come back to, and is not waited for: after [`Self::admit`], to be called when they were told.
-    pub fn tell_joined(&self, head: &impl HeadPage) {
+    /// Lets consumers know how many they are: should this server die, the next one waits for that many. A consumer that is still
+    /// waiting for others to begin has no place to come back to, and is not waited for.
+    fn tell_joined(&self, head: &impl HeadPage) {
         let joined = u32::try_from(self.members.reading()).unwrap_or(u32::MAX);
         head.set_joined(joined.max(self.reconnecting.expected()));
     }

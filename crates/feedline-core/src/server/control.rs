@@ -329,14 +329,12 @@ impl Control {
     /// Answers joins once enough consumers have asked.
     fn admit(&mut self) {
         let shared = Arc::clone(&self.shared);
-        let ((deliveries, begins), ring) = shared.change(|state| (state.machine.admit(), state.ring.clone()));
+        let ((deliveries, begins), ring) =
+            shared.change(|state| (state.machine.admit(&shared.head), state.ring.clone()));
         if begins {
             shared.producer_bell.ring();
         }
-        if !deliveries.is_empty() {
-            self.send_all(deliveries, ring.as_deref());
-            shared.lock().machine.tell_joined(&shared.head);
-        }
+        self.send_all(deliveries, ring.as_deref());
     }
 
     /// Sends to each what it is to get; a connection that can't take it is noticed when it is read.

@@ -3,7 +3,7 @@
 use super::epoch_wait::EpochWait;
 use super::resume::Resume;
 use super::{Consumer, Cursor, Lost, Notice, Progress, State, Trouble};
-use crate::message::{Answer, Entry, Join, Mark, Place, Rank, UNKNOWN};
+use crate::message::{Answer, Entry, Join, Mark, Others, Place, Rank, UNKNOWN};
 use crate::page::ConsumerMemory;
 use crate::shard::Shard;
 use crate::time::Time;
@@ -20,6 +20,8 @@ pub(super) struct Intent {
     pub resume: Option<Resume>,
     /// The epoch that was broken off.
     pub broke_off: Option<u64>,
+    /// If its server was lost while it had a cursor or had asked for one: who read from that server.
+    pub others: Option<Others>,
 }
 
 impl Consumer {
@@ -55,7 +57,7 @@ impl Consumer {
                 let next = epoch + u64::from(began && replays);
                 let moves_on = began && !replays && self.config.moves_on;
                 let resume = moves_on.then(|| Resume::asked(Mark { epoch: epoch + 1, index: 0 }));
-                Intent { epoch: next, resume, broke_off }
+                Intent { epoch: next, resume, broke_off, others: None }
             }
         };
         self.state = State::Idle(intent);
@@ -78,8 +80,7 @@ impl Consumer {
         self.joins += 1;
         let is_rejoining = intent.resume.is_some_and(|resume| resume.is_bound());
         let rank = self.config.shard.map(|Shard { group, world, rank }| Rank { group, world, rank, is_rejoining });
-        let others = intent.resume.and_then(|resume| resume.others);
-        let entry = self.entry(&intent);
+        let (entry, others) = (self.entry(&intent), intent.others);
         self.state = State::Joining(intent);
         Join { number: self.joins, batch_size: self.config.step_size(), entry, others, rank }
     }
@@ -104,7 +105,7 @@ impl Consumer {
             return Err(Trouble::ImpossiblePlace);
         }
         let Place { epoch, sample, had, start } = place;
-        let Intent { epoch: before, resume, broke_off } = intent;
+        let Intent { epoch: before, resume, broke_off, .. } = intent;
         let mark = resume.map(|resume| resume.mark);
         self.epoch_wait = EpochWait::new(!resume.is_some_and(|resume| resume.is_bound()), now);
         if mark == Some(NOTHING_READ) && epoch > 0 {

@@ -10,8 +10,6 @@ use crate::page::{ConsumerMemory, HeadView};
 pub(super) struct Resume {
     pub mark: Mark,
     pub cause: Cause,
-    /// If another server was lost: who read from it.
-    pub others: Option<Others>,
 }
 
 /// Why a consumer asks for a place by its number.
@@ -33,7 +31,7 @@ pub(super) enum Cause {
 impl Resume {
     /// A saved place.
     pub fn asked(mark: Mark) -> Self {
-        Self { mark, cause: Cause::Asked, others: None }
+        Self { mark, cause: Cause::Asked }
     }
 
     /// Whether this very place is needed, not one like it.
@@ -123,7 +121,7 @@ impl Consumer {
     #[must_use]
     pub fn resume_at(&mut self, mark: Mark) -> bool {
         let had_cursor = self.leave();
-        self.state = State::Idle(Intent { epoch: mark.epoch, resume: Some(Resume::asked(mark)), broke_off: None });
+        self.state = State::Idle(Intent { epoch: mark.epoch, resume: Some(Resume::asked(mark)), ..Intent::default() });
         had_cursor
     }
 
@@ -138,14 +136,14 @@ impl Consumer {
                     let mark = self.position(memory);
                     // Of the next epoch, nothing was handed out.
                     let progress = if mark.epoch > epoch { Progress::Fresh { may_be_over: false } } else { progress };
-                    Some(Resume { mark, cause: Cause::Lost { progress, stalled_secs, is_bound: true }, others: None })
+                    Some(Resume { mark, cause: Cause::Lost { progress, stalled_secs, is_bound: true } })
                 } else if has_begun {
                     let cause = Cause::Lost { progress, stalled_secs, is_bound: false };
-                    Some(Resume { mark: place, cause, others: None })
+                    Some(Resume { mark: place, cause })
                 } else {
                     None
                 };
-                self.state = State::Idle(Intent { epoch, resume, broke_off: None });
+                self.state = State::Idle(Intent { epoch, resume, ..Intent::default() });
             }
             // The consumer noticed it first, and hears now for how long it stood still.
             State::Idle(Intent { resume: Some(resume), .. }) | State::Joining(Intent { resume: Some(resume), .. }) => {
@@ -160,26 +158,28 @@ impl Consumer {
     /// Another server of the same feed has come in the place of the one that was lost, whose head page this is. Tells where the
     /// consumer goes on, if it has a place.
     pub fn reconnect(&mut self, shape: Shape, lost: &impl HeadView) -> Option<Mark> {
-        let intent = match &self.state {
-            State::Idle(intent) | State::Joining(intent) => *intent,
+        let (mut intent, is_counted) = match &self.state {
+            State::Idle(intent) => (*intent, intent.resume.is_some()),
+            // The server may have counted it, and not come to tell it.
+            State::Joining(intent) => (*intent, true),
             State::Joined(cursor) => {
                 let cause = Cause::Lost { progress: cursor.progress, stalled_secs: None, is_bound: true };
-                let resume = Resume { mark: cursor.place(), cause, others: None };
-                Intent { epoch: cursor.epoch, resume: Some(resume), broke_off: None }
+                let resume = Some(Resume { mark: cursor.place(), cause });
+                (Intent { epoch: cursor.epoch, resume, ..Intent::default() }, true)
             }
         };
-        let resume = intent.resume.map(|resume| {
-            // The one that was lost may not have heard of all of us yet: then what the one before it said still counts.
-            let before = resume.others.filter(|before| before.count > 0);
-            let slowest = before.map_or_else(|| lost.slowest(), |before| before.slowest).min(resume.mark.epoch);
+        if let Some(Resume { cause: Cause::Lost { stalled_secs, .. }, .. }) = &mut intent.resume {
+            *stalled_secs = None;
+        }
+        let resume = intent.resume;
+        // The one that was lost may not have heard of all of us yet: then what the one before it said still counts.
+        let before = intent.others.filter(|before| before.count > 0);
+        intent.others = is_counted.then(|| {
             let count = before.map_or(0, |before| before.count).max(lost.joined());
-            let cause = match resume.cause {
-                Cause::Lost { progress, is_bound, .. } => Cause::Lost { progress, is_bound, stalled_secs: None },
-                Cause::Asked => Cause::Asked,
-            };
-            Resume { cause, others: Some(Others { count, slowest }), ..resume }
+            let slowest = before.map_or_else(|| lost.slowest(), |before| before.slowest);
+            Others { count, slowest: resume.map_or(slowest, |resume| slowest.min(resume.mark.epoch)) }
         });
-        self.state = State::Idle(Intent { resume, ..intent });
+        self.state = State::Idle(intent);
         self.shape = shape;
         resume.map(|resume| resume.mark)
     }

@@ -3,7 +3,7 @@
 use super::ranks::{Peer, TooLate};
 use super::{Member, MemberState, Notice, Phase, Server};
 use crate::log::{Gone, Lag};
-use crate::message::{Answer, Entry, Join, Rank, Refusal};
+use crate::message::{Answer, Join, Rank, Refusal};
 use crate::page::{HeadPage, MemberPage, Process};
 use crate::shard::own_step;
 use crate::time::Time;
@@ -65,10 +65,10 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         if let Err(refusal) = self.make_room(join.batch_size, rank, head, free_bytes) {
             return self.answer(id, Answer::Refused(refusal));
         }
-        if let Some(others) = others {
+        if let Some(others) = others.filter(|others| others.count > 0) {
             // Whoever comes back has begun before: `wait_for` is for those who start together.
             self.members.has_begun = true;
-            if others.count > 1 && matches!(entry, Entry::At { .. }) {
+            if others.count > 1 {
                 let place = self.options.resume.map_or((others.slowest, 0), |at| (at.epoch, at.index));
                 self.reconnecting.came(&mut self.log, others.count, place, now);
                 self.reconnecting.look(&mut self.log, self.options.stall_timeout, now);
@@ -162,9 +162,8 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         deliveries
     }
 
-    /// Answers joins once enough consumers have asked. The flag tells whether they have just now. Follow with
-    /// [`Self::tell_joined`].
-    pub fn admit(&mut self) -> (Vec<(u64, Delivery)>, bool) {
+    /// Answers joins once enough consumers have asked. The flag tells whether they have just now.
+    pub fn admit(&mut self, head: &impl HeadPage) -> (Vec<(u64, Delivery)>, bool) {
         let mut deliveries = Vec::new();
         let Some(ring) = self.ring else { return (deliveries, false) };
         let begins = !self.members.has_begun && self.members.joined() >= self.options.wait_for as usize;
@@ -189,6 +188,10 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
             let ranks = rank.map_or(1, |rank| u64::from(rank.world));
             let batch_size = batch_size.map(|size| size / ranks);
             self.notices.push(Notice::Joined { pid: member.process.pid(), epoch: place.epoch, batch_size });
+        }
+        // Before they are told: should the server die in between, each of them comes back and is counted.
+        if !deliveries.is_empty() {
+            self.tell_joined(head);
         }
         (deliveries, begins)
     }

@@ -475,6 +475,7 @@ impl ConsumerProcess {
                     return Err(Stop::Ended(Outcome::Ended));
                 }
                 if !is_answered {
+                    self.interrupt_at_times(is_calm, now);
                     return Ok(());
                 }
                 (self.activity, self.at) = (Activity::Asking, now);
@@ -515,6 +516,23 @@ impl ConsumerProcess {
             Next::Ended => return Err(Stop::Ended(Outcome::Ended)),
         }
         Ok(())
+    }
+
+    /// Ctrl-C while a join is on its way: the loop asks again later, or gives up for now.
+    fn interrupt_at_times(&mut self, is_calm: bool, now: Duration) {
+        let is_rank = self.job.config.shard.is_some();
+        if is_calm || is_rank || !matches!(self.activity, Activity::AwaitingAnswer) || !self.rng.one_in(8) {
+            return;
+        }
+        if self.rng.one_in(2)
+            && let Some(machine) = &mut self.machine
+            && machine.leave()
+        {
+            self.judge.breaks_off();
+            self.leave(now);
+        }
+        self.activity = Activity::Thinking;
+        self.at = now + Duration::from_micros(self.rng.below(20_000));
     }
 
     fn finish_epoch(&mut self, now: Duration) {

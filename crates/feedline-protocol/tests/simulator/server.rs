@@ -347,12 +347,11 @@ impl ServerProcess {
         if let Some(ring) = self.ring.clone() {
             self.welcome(&ring, now);
         }
-        let (deliveries, begins) = self.machine.admit();
+        let (deliveries, begins) = self.machine.admit(&*self.head);
         if begins {
             self.producer_at = now;
         }
         self.send_all(deliveries, now);
-        self.machine.tell_joined(&*self.head);
         Ok(())
     }
 
