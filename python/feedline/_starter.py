@@ -189,7 +189,7 @@ class Starter:
                 owner,
             )
             return
-        running = _starting.record_of(self._name)
+        running = {feed: _starting.record_of(feed) for feed in self._options}
         if not compare(self._name, self._description, running, server_pid, self._mismatch):
             self._is_retired = True
 

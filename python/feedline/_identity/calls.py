@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import builtins
+import collections
 import copy
 import dataclasses
 import functools
+import importlib
 import inspect
 import logging
+import operator
 import os
+import pathlib
+import re
 import sys
 import types
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from feedline._identity import sources
-from feedline._identity.digests import HOW_IT_LOADS
+from feedline._identity.command_line import Parser, command_line
+from feedline._identity.digests import HOW_IT_LOADS, is_data_loader
 from feedline._identity.lookups import Lookups
 from feedline._identity.origin import is_user_class, is_user_function
 from feedline._identity.values import (
     Atom,
     Bound,
-    CommandLine,
+    Derived,
     Function,
     Items,
     Known,
@@ -35,29 +41,49 @@ from feedline._identity.values import (
     Partial,
     Scope,
     Table,
+    constants,
+    derived,
     join,
     key_of,
+    text_of,
 )
 
-# A chain of calls, or a number of them, that is longer isn't followed.
+# A longer chain of calls is followed from its middle on later, with all that is given to it in use.
 _MOST_DEPTH = 25
-_MOST_CALLS = 5000
+# A function that calls itself is followed so often; what it is given then is used.
+_MOST_ROUNDS = 2
+# More calls than this are not followed.
+_MOST_CALLS = 20_000
+# With so many different things that are made on the way a function is followed; then with all.
+_MOST_CONTEXTS = 24
 
 # What gives its argument back, or a copy of it.
-_HANDS_ON = {
-    id(one) for one in (copy.copy, copy.deepcopy, vars, dict, list, tuple, iter, dataclasses.asdict)
-}
+_HANDS_ON = {id(one) for one in (copy.copy, copy.deepcopy, vars, dict, list, tuple, iter)}
 _HANDS_ON_BY_NAME = {"OmegaConf.to_container", "OmegaConf.create", "OmegaConf.to_object"}
-# What depends on an argument's type only, or tells the user something.
-_LOOKS = {
-    id(one) for one in (print, isinstance, issubclass, type, callable, id, repr, warnings.warn)
+# What tells the user something, or makes a folder for it: nothing that is loaded depends on it.
+_TELLS = {id(one) for one in (print, id, os.makedirs, os.mkdir)}
+_TELLING_MODULES = {"logging", "warnings", "_warnings", "traceback", "pprint"}
+_TELLING_METHODS = {"mkdir", "touch"}
+# What does nothing but compute something from what it is given.
+_COMPUTES = {
+    id(one)
+    for one in (
+        *(abs, all, any, ascii, bin, bool, bytes, chr, complex, divmod, enumerate, float, format),
+        *(frozenset, hash, hex, int, len, max, min, oct, ord, pow, range, repr, reversed, round),
+        *(set, slice, sorted, str, sum, zip, operator.attrgetter, operator.itemgetter),
+        *(pathlib.Path, pathlib.PurePath, pathlib.PosixPath),
+    )
 }
-_LOOKS |= {
-    id(getattr(logging, name)) for name in ("debug", "info", "warning", "error", "critical", "log")
+_COMPUTING_MODULES = {"posixpath", "genericpath", "math", "time", "_operator", "operator"}
+_PLAIN = (str, bytes, int, float, complex, pathlib.PurePath)
+_COMPUTING_METHODS = {
+    name for kind in (str, bytes, pathlib.Path) for name in dir(kind) if name[0] != "_"
 }
 # What sees all variables of its caller.
-_SEES_ALL = {"locals", "eval", "exec", "save_hyperparameters"}
+_SEES_ALL = {"locals", "exec", "save_hyperparameters"}
 _PARSES = {"parse_args", "parse_known_args"}
+# What is written to: whatever is told to it is only told.
+_SINK = Known(logging.getLogger("feedline"), "")
 
 
 class Calls(Lookups):
@@ -68,6 +94,10 @@ class Calls(Lookups):
         super().__init__(root_globals)
         self._returned: dict[Any, Maybe] = {}
         self._depth = 0
+        # How often each function is being followed just now.
+        self._rounds: collections.Counter[int] = collections.Counter()
+        # By function: what it returned, each time that it was given something new.
+        self._contexts: dict[Any, list[Maybe]] = {}
 
     def run(self, node: sources.FunctionNode, scope: Scope) -> Maybe:
         raise NotImplementedError
@@ -100,14 +130,34 @@ class Calls(Lookups):
         if name == "super" and not args and scope.owner is not None and scope.receiver is not None:
             return (Parent(scope.owner, scope.receiver),)
         if name in _PARSES and isinstance(node.func, ast.Attribute) and not args and not keywords:
-            line: Maybe = (CommandLine(tuple(sys.argv[1:])),)
-            is_user_defined = any(not isinstance(one, LibraryMethod) for one in callee)
-            if not is_user_defined:
+            if all(isinstance(one, LibraryMethod) for one in callee):
+                line: Maybe = (command_line(_parser(callee)),)
+                self._alive += line
                 return line if name == "parse_args" else (Items([line, line]),)
+        if name == "globals" and not args:
+            return (self.known(scope.globals, "globals()"),)
+        if name == "eval" and args:
+            return self._evaluate(args, scope)
         if name in _SEES_ALL or (name == "vars" and not args):
             for one in scope.variables.values():
                 self.use(one)
+            if name == "exec":
+                self.say_opaque("exec", "code that is made when it runs")
         return None
+
+    def _evaluate(self, args: list[Maybe], scope: Scope) -> Maybe:
+        """``eval(text)``."""
+        self._use_all(args, {})
+        text = text_of(args[0])
+        try:
+            if text is not None and len(args) == 1:
+                return self.value(ast.parse(text.strip(), mode="eval").body, scope)
+        except (SyntaxError, ValueError):
+            pass
+        for one in scope.variables.values():
+            self.use(one)
+        self.say_opaque("eval", "code that is made when it runs")
+        return ()
 
     def _call_one(self, atom: Atom, args: list[Maybe], keywords: dict[str, Maybe]) -> Maybe:
         if isinstance(atom, Known):
@@ -143,7 +193,7 @@ class Calls(Lookups):
         if isinstance(value, type):
             return self._call_class(value, label, args, keywords)
         if isinstance(value, types.MethodType):
-            receiver = self.known(value.__self__, _label_of_self(value, label))
+            receiver = self.known(value.__self__, self._label_of_self(value.__self__))
             return self._call_one(
                 Bound(self.known(value.__func__, label), receiver), args, keywords
             )
@@ -155,6 +205,8 @@ class Calls(Lookups):
             return self.call(
                 (self.known(value.func, label),), [*given, *args], {**named, **keywords}
             )
+        if isinstance(value, operator.methodcaller) and args:
+            return self._call_by_name(value, args)
         wrapped = getattr(value, "__wrapped__", None)
         if wrapped is not None and not isinstance(value, types.ModuleType):
             # functools.cache, and what decorates without changing
@@ -170,12 +222,24 @@ class Calls(Lookups):
     ) -> Maybe | None:
         """Functions of Python's own that look at less than all of what they are given."""
         first = args[0] if args else ()
-        if id(value) in _LOOKS:
+        module = getattr(value, "__module__", None)
+        if value is logging.getLogger:
+            return (_SINK,)
+        if id(value) in _TELLS or (module in _TELLING_MODULES and not isinstance(value, type)):
             return ()
+        if value is open and _is_written(args, keywords):
+            return (_SINK,)
+        if value in (isinstance, issubclass, callable):
+            self._use_types(first)
+            return ()
+        if value is type and len(args) == 1:
+            return join(*map(self._type_of, first))
         if getattr(value, "__qualname__", "") in _HANDS_ON_BY_NAME and first:
             return first
         if id(value) in _HANDS_ON or (value is types.SimpleNamespace and keywords):
             return self._hand_on(value, first, keywords)
+        if value in (dataclasses.replace, dataclasses.asdict) and first:
+            return join(*(self._copied(value, one, keywords) for one in first))
         if value in (getattr, hasattr) and len(args) > 1:
             return self._get(value, args)
         if value is functools.partial and first:
@@ -183,7 +247,102 @@ class Calls(Lookups):
         if value is os.getenv and first:
             found = self.item(self.known(os.environ, "os.environ"), first)
             return join(found, *args[1:2])
+        if value is os.path.expandvars and first:
+            return self._expand(first)
+        if value in (importlib.import_module, __import__) and args:
+            return self._import(first)
+        if value in (map, filter, functools.reduce) and len(args) > 1:
+            return self._apply(value, args)
+        if value is operator.methodcaller and len(args) == 1 and text_of(first) and not keywords:
+            return (self.known(operator.methodcaller(str(text_of(first))), ""),)
+        if value in (enumerate, reversed) and (each := self.each(first)) is not None:
+            if value is enumerate:
+                return (Items([(Items([(), one]),) for one in each]),)
+            return (Items(each[::-1]),)
+        if id(value) in _COMPUTES or (module in _COMPUTING_MODULES and callable(value)):
+            return self._compute(value, args, keywords)
         return None
+
+    def _compute(
+        self, function: Callable[..., Any], args: list[Maybe], keywords: dict[str, Maybe]
+    ) -> Maybe:
+        if function is str and len(args) == 1:
+            plain = constants(args[0])
+            if plain is not None and len(plain) == 1 and isinstance(plain[0], str | int):
+                return derived(*args, value=str(plain[0]))
+        return derived(*args, *keywords.values())
+
+    def _use_types(self, maybe: Maybe) -> None:
+        """Only what something is counts."""
+        for atom in maybe:
+            if isinstance(atom, Known) and atom.label:
+                self.put(f"type({atom.label})", type(atom.value).__qualname__)
+            elif isinstance(atom, Derived):
+                self.use((atom,))
+
+    def _type_of(self, atom: Atom) -> Maybe:
+        if isinstance(atom, Known):
+            return (self.known(type(atom.value), type(atom.value).__qualname__),)
+        if isinstance(atom, Made):
+            return self.attribute(atom, "__class__")
+        return derived((atom,))
+
+    def _copied(self, value: Any, atom: Atom, keywords: dict[str, Maybe]) -> Maybe:
+        """What ``dataclasses.replace`` and ``asdict`` make: field by field."""
+        fields: dict[str, Maybe] | None = None
+        if isinstance(atom, Made):
+            fields = dict(atom.fields)
+        elif isinstance(atom, Known) and dataclasses.is_dataclass(atom.value):
+            names = [one.name for one in dataclasses.fields(atom.value)]
+            fields = {name: self.attribute(atom, name) for name in names}
+        if fields is None:
+            self.use((atom,))
+            return self._use_all([], keywords)
+        fields.update(keywords)
+        if value is dataclasses.asdict:
+            return (Table(dict(fields)),)
+        cls = atom.cls if isinstance(atom, Made) else type(atom.value)  # type: ignore[union-attr]
+        return (Made(cls, fields),)
+
+    def _expand(self, first: Maybe) -> Maybe:
+        environment = self.known(os.environ, "os.environ")
+        found: list[Maybe] = []
+        for text in constants(first) or ():
+            for pair in re.findall(r"\$(\w+)|\$\{([^}]*)\}", str(text)):
+                found.append(self.item(environment, (Known(pair[0] or pair[1], ""),)))
+        if constants(first) is None:
+            self.say_opaque("os.path.expandvars", "which variables it looks up")
+        return derived(first, *found)
+
+    def _import(self, first: Maybe) -> Maybe:
+        self.use(first)
+        names = constants(first)
+        if names is None:
+            self.say_opaque("import_module", "a module whose name is not known before")
+            return ()
+        return join(*(self.module(str(name)) for name in names))
+
+    def _apply(self, value: Any, args: list[Maybe]) -> Maybe:
+        """Functions that are called with each element."""
+        function, inside = args[0], [self.elements(one) for one in args[1:]]
+        count = join(*(self.count_of(atom) for one in args[1:] for atom in one))
+        if value is map:
+            return (Items([self.call(function, inside, {})], count=count),)
+        if value is filter:
+            self.use(self.call(function, inside[:1], {}))
+            return (Items(inside[:1], count=count),)
+        start = join(inside[0], *args[2:3])
+        once = self.call(function, [start, inside[0]], {})
+        return join(start, self.call(function, [join(start, once), inside[0]], {}))
+
+    def _call_by_name(self, caller: operator.methodcaller, args: list[Maybe]) -> Maybe:
+        reduced: Any = caller.__reduce__()
+        name, *given = reduced[1]
+        if not isinstance(name, str):  # with keyword arguments it is a partial
+            self.use((self.known(caller, "methodcaller"),))
+            return self._use_all(args, {})
+        found = join(*(self.attribute(one, name) for one in args[0]))
+        return self.call(found, [(self.known(one, f"methodcaller.{name}"),) for one in given], {})
 
     def _hand_on(self, value: Any, first: Maybe, keywords: dict[str, Maybe]) -> Maybe:
         if value is vars:
@@ -200,16 +359,17 @@ class Calls(Lookups):
             self.merge(table, first)
             table.items.update(keywords)
             return (table,)
-        return first
+        # A copy, for what is added to it isn't in the other.
+        return tuple(_copy_of(one) for one in first)
 
     def _get(self, value: Callable[..., Any], args: list[Maybe]) -> Maybe:
-        names = [
-            one.value for one in args[1] if isinstance(one, Known) and isinstance(one.value, str)
-        ]
-        if len(names) != len(args[1]) or not names:
+        names = constants(args[1])
+        if names is None or not all(isinstance(one, str) for one in names):
+            if any(isinstance(one, Known | Made) for one in args[0]):
+                self.say_opaque("getattr", "an attribute whose name is not known before")
             return self._use_all(args, {})
         self.use(args[1])
-        found = join(*(self.attribute(one, names[0]) for one in args[0]))
+        found = join(*(self.attribute(one, name) for one in args[0] for name in names))
         if value is hasattr:
             self.use_truth(found)
             return ()
@@ -221,49 +381,110 @@ class Calls(Lookups):
         if is_user_class(cls):
             return self.construct(cls, args, keywords)
         self.note_package(cls.__module__)
-        data = sys.modules.get("torch.utils.data")
-        if data is not None and issubclass(cls, data.DataLoader):
-            keywords = {key: one for key, one in keywords.items() if key not in HOW_IT_LOADS}
-        if cls.__module__ == "argparse" and cls.__name__ == "Namespace":
+        if cls is argparse.Namespace:
             return (Table(dict(keywords)),)
-        return self._use_all(args, keywords)
+        if cls is argparse.ArgumentParser:
+            parser = Parser(is_clear=not {"parents", "prefix_chars"} & keywords.keys())
+            self._alive.append(parser)
+            return (parser,)
+        return self._use_all(args, _what_is_loaded(cls, keywords))
 
     def _call_library_method(
         self, atom: LibraryMethod, args: list[Maybe], keywords: dict[str, Maybe]
     ) -> Maybe:
         receiver, name = atom.receiver, atom.name
-        if isinstance(receiver, Known) and isinstance(receiver.value, logging.Logger):
+        value = receiver.value if isinstance(receiver, Known) else None
+        if isinstance(value, logging.Logger) or name in _TELLING_METHODS:
+            return ()
+        if value is not None and (value is sys.stdout or value is sys.stderr):
             return ()
         is_mapping = isinstance(receiver, Table) or (
-            isinstance(receiver, Known)
-            and (isinstance(receiver.value, Mapping) or hasattr(receiver.value, "keys"))
+            isinstance(receiver, Known) and (isinstance(value, Mapping) or hasattr(value, "keys"))
         )
+        if is_mapping and name == "setdefault" and args and isinstance(receiver, Table):
+            found = self.item(receiver, args[0])
+            self.set_item(receiver, args[0], join(*args[1:2]))
+            return join(found, *args[1:2])
         if is_mapping and name in ("get", "pop", "setdefault") and args:
             return join(self.item(receiver, args[0]), *args[1:2])
         if is_mapping and name == "copy":
-            return (receiver,)
+            return (_copy_of(receiver),)
+        if name in ("items", "values", "keys"):
+            entries = self.entries_of(receiver, name)
+            if entries is not None:
+                return entries
         if isinstance(receiver, Table) and name == "update":
             for one in args:
                 self.merge(receiver, one)
-            receiver.items.update(keywords)
+            for key, one in keywords.items():
+                self.add_entry(receiver, key, one)
             return ()
-        if isinstance(receiver, Items):
-            if name in ("append", "add", "insert", "extend", "update"):
-                for one in args:
-                    receiver.items.append(
-                        self.elements(one) if name in ("extend", "update") else one
-                    )
-                return ()
-            return join(*receiver.items) if name == "pop" else ()
-        if isinstance(receiver, Table) and name in ("items", "values"):
-            inside = join(receiver.rest, *receiver.items.values())
-            return (Items([inside if name == "values" else (Items([(), inside]),)]),)
-        if isinstance(receiver, Table) and name == "keys":
+        if isinstance(receiver, Items) and name in ("append", "add", "insert", "extend", "update"):
+            for one in args:
+                self.add_item(receiver, self.elements(one) if name in ("extend", "update") else one)
             return ()
+        if isinstance(receiver, Items) and name == "pop":
+            return join(*receiver.items)
+        if isinstance(receiver, Items) and name == "copy":
+            return (_copy_of(receiver),)
+        if isinstance(receiver, Parser):
+            return self._declare(receiver, name, args, keywords)
+        if isinstance(value, _PLAIN):
+            return self._call_plain(receiver, name, args, keywords)
+        if isinstance(receiver, Derived) and name in _COMPUTING_METHODS:
+            if isinstance(receiver.value, str):
+                return self._call_plain(receiver, name, args, keywords)
+            return derived((receiver,), *args, *keywords.values())
+        if isinstance(receiver, Items | Table | Derived):
+            # Whatever it does, with what it is given: to the container, or with it.
+            self._use_all(args, keywords)
+            return derived((receiver,))
+        if name in ("append", "add", "extend", "update", "insert", "setdefault"):
+            self.note_filled(receiver)
         # What a base class is told when an object is made says nothing of the object's methods.
-        if not (isinstance(receiver, Parent) and name in ("__init__", "__new__")):
-            self.use((receiver,))
+        if isinstance(receiver, Parent) and name in ("__init__", "__new__"):
+            owner = receiver.owner if isinstance(receiver.owner, type) else object
+            return self._use_all(args, _what_is_loaded(owner, keywords))
+        self.use((receiver,))
         return self._use_all(args, keywords)
+
+    def _declare(
+        self, parser: Parser, name: str, args: list[Maybe], keywords: dict[str, Maybe]
+    ) -> Maybe:
+        """``add_argument`` and its like."""
+        if name in ("add_argument_group", "add_mutually_exclusive_group"):
+            return (parser,)
+        names = [constants(one) for one in args]
+        given = {key: constants(one) for key, one in keywords.items() if key != "default"}
+        flat = [one[0] for one in names if one and len(one) == 1]
+        shape = {key: one[0] for key, one in given.items() if one and len(one) == 1}
+        is_clear = all(key in shape for key in ("dest", "nargs", "action") if key in given)
+        if name == "add_argument" and is_clear and len(flat) == len(args):
+            parser.declare(flat, shape, keywords.get("default", (Known(None, ""),)))
+        else:
+            parser.is_clear = False
+            self._use_all(args, keywords)
+        return ()
+
+    def _call_plain(
+        self, receiver: Atom, name: str, args: list[Maybe], keywords: dict[str, Maybe]
+    ) -> Maybe:
+        """A method of a text or a number: what it gives depends on nothing else."""
+        text = text_of((receiver,))
+        found_args = [constants(one) for one in args]
+        given = [one[0] for one in found_args if one and len(one) == 1]
+        everything: list[Maybe] = [(receiver,), *args, *keywords.values()]
+        if text is None or keywords or len(given) != len(args):
+            return derived(*everything)
+        try:
+            found = getattr(text, name)(*given)
+        except Exception:
+            return derived(*everything)
+        if isinstance(found, str):
+            return derived(*everything, value=found)
+        if isinstance(found, list | tuple) and all(isinstance(one, str) for one in found):
+            return (Items([derived(*everything, value=one) for one in found]),)
+        return derived(*everything)
 
     # The user's functions.
 
@@ -281,18 +502,20 @@ class Calls(Lookups):
         variables: dict[str, Maybe] = {}
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             try:
-                variables[name] = (self.known(cell.cell_contents, name),)
+                inside = cell.cell_contents
+                variables[name] = (self.known(inside, self.distinct(name, cell)),)
             except ValueError:  # it has no value yet
                 variables[name] = ()
-        label = _label_of(function)
+        label = self._label_of(function)
+        owned = self.distinct(label, function)
         is_sent = function.__module__ == "__main__"
         node = sources.find(code, is_sent=is_sent)
         if node is None:
-            self._use_code(function, label, variables)
+            self._use_code(function, owned, variables)
             return self._use_all(args, keywords)
         self.note_source(label, sources.shown(node, code.co_filename), sources.digest_of(node))
         for name, one in _defaults(function).items():
-            variables[name] = (self.known(one, f"{label}({name})"),)
+            variables[name] = (self.known(one, f"{owned}({name})"),)
         cell_of_class = variables.get("__class__", ())
         owner = (
             cell_of_class[0].value
@@ -304,6 +527,16 @@ class Calls(Lookups):
             node, args, keywords, scope, function.__globals__, owner, self.known(function, "")
         )
 
+    def _label_of(self, function: types.FunctionType) -> str:
+        name = function.__qualname__.replace("<locals>.", "")
+        is_root = function.__module__ in ("__main__", None, self._root_name)
+        return name if is_root else f"{function.__module__}.{name}"
+
+    def _label_of_self(self, owner: Any) -> str:
+        if isinstance(owner, type):
+            return owner.__qualname__
+        return self.distinct(type(owner).__qualname__, owner)
+
     def _use_decorated(self, function: types.FunctionType) -> None:
         """What a library's decorator has made of the user's functions still calls them."""
         inside = list(dict(getattr(function, "registry", {})).values())
@@ -314,7 +547,7 @@ class Calls(Lookups):
                 continue
         for one in inside:
             if isinstance(one, types.FunctionType) and is_user_function(one):
-                self.use((self.known(one, _label_of(one)),))
+                self.use((self.known(one, self._label_of(one)),))
 
     def _use_code(
         self, function: types.FunctionType, label: str, variables: dict[str, Maybe]
@@ -357,8 +590,34 @@ class Calls(Lookups):
         )
         if key in self._returned:
             return self._returned[key]
-        if self._depth >= _MOST_DEPTH or len(self._returned) >= _MOST_CALLS:
+        if self._rounds[id(node)] >= _MOST_ROUNDS:
             return self._use_all(args, keywords)
+        given = join(*args, *keywords.values())
+        context = (key_of(atom), id(node))
+        returned = self._contexts.setdefault(context, [])
+        is_new = not all(isinstance(one, Known) for one in given)
+        if is_new and len(returned) >= _MOST_CONTEXTS:
+            for one in given:
+                self.use(join(*one.fields.values()) if isinstance(one, Made) else ())
+            self._use_all(args, keywords)
+            return derived(*returned)
+        if len(self._returned) >= _MOST_CALLS:
+            self.say_opaque("make_loader", f"what follows after {_MOST_CALLS:,} calls")
+            return self._use_all(args, keywords)
+        if self._depth >= _MOST_DEPTH:
+            # Its result counts as a whole, since who called it goes on without.
+            rounds = self._rounds.copy()
+
+            def later() -> None:
+                before, self._rounds = self._rounds, rounds
+                try:
+                    self.use(self._call_node(node, args, keywords, outer, globals_, owner, atom))
+                finally:
+                    self._rounds = before
+
+            self._todo.append(later)
+            self._alive.append(node)
+            return ()
         # Until it has returned, a function that calls itself returns nothing that is known.
         self._returned[key] = ()
         self._alive += [atom, *args, *keywords.values()]
@@ -366,10 +625,14 @@ class Calls(Lookups):
         scope = Scope({}, outer, globals_, owner, receiver)
         self._bind(node, args, keywords, scope, outer)
         self._depth += 1
+        self._rounds[id(node)] += 1
         try:
             self._returned[key] = self.run(node, scope)
         finally:
             self._depth -= 1
+            self._rounds[id(node)] -= 1
+        if is_new:
+            returned.append(self._returned[key])
         return self._returned[key]
 
     def _bind(
@@ -443,7 +706,7 @@ class Calls(Lookups):
             if isinstance(function, types.FunctionType) and is_user_function(function):
                 self._call_function(function, [(made,), *args], keywords)
             elif name == "__init__" or not isinstance(found, types.BuiltinFunctionType):
-                self._use_all(args, keywords)
+                self._use_all(args, _what_is_loaded(cls, keywords))
         return (made,)
 
     def _fill(self, made: Made, cls: type, args: list[Maybe], keywords: dict[str, Maybe]) -> None:
@@ -482,14 +745,35 @@ def _defaults(function: types.FunctionType) -> dict[str, Any]:
     return {**found, **(function.__kwdefaults__ or {})}
 
 
-def _label_of(function: types.FunctionType) -> str:
-    name = function.__qualname__.replace("<locals>.", "")
-    return name if function.__module__ in ("__main__", None) else f"{function.__module__}.{name}"
+def _what_is_loaded(cls: type, keywords: dict[str, Maybe]) -> dict[str, Maybe]:
+    """The arguments of a class without those that say how a DataLoader works."""
+    if not is_data_loader(cls):
+        return keywords
+    return {key: one for key, one in keywords.items() if key not in HOW_IT_LOADS}
 
 
-def _label_of_self(method: types.MethodType, label: str) -> str:
-    owner = method.__self__
-    return owner.__qualname__ if isinstance(owner, type) else type(owner).__qualname__
+def _is_written(args: list[Maybe], keywords: dict[str, Maybe]) -> bool:
+    """Whether ``open`` is told to write."""
+    mode = text_of(args[1] if len(args) > 1 else keywords.get("mode", ()))
+    return mode is not None and mode[:1] in "wax"
+
+
+def _copy_of(atom: Atom) -> Atom:
+    if isinstance(atom, Items):
+        return Items(list(atom.items), atom.order, atom.count)
+    if isinstance(atom, Table):
+        return Table(dict(atom.items), atom.rest)
+    return atom
+
+
+def _parser(callee: Maybe) -> Parser | argparse.ArgumentParser | None:
+    for one in callee:
+        receiver = one.receiver if isinstance(one, LibraryMethod) else None
+        if isinstance(receiver, Parser):
+            return receiver
+        if isinstance(receiver, Known) and isinstance(receiver.value, argparse.ArgumentParser):
+            return receiver.value
+    return None
 
 
 __all__ = ["Calls"]
