@@ -158,18 +158,18 @@ def test_a_module_that_was_edited_and_reloaded(
 CHANGES = """
 import pathlib, sys
 sys.path.insert(0, {tests!r})
-from identity_scripts import labels
+from identity_scripts import differing
 from feedline._identity import identity_of
 def helper(x):
     return x + 1
 def make_loader():
     return [helper(3), (lambda x: x)(4)]
-before = identity_of(make_loader).entries
+before = identity_of(make_loader)
 file = pathlib.Path(__file__)
 text = file.read_text()
 for now in (text + "# a comment", "# another\\n" + text, text.replace("x " + "+ 1", "x + 2")):
     file.write_text(now)
-    print(identity_of(make_loader).entries == before)
+    print(differing(before, identity_of(make_loader)))
 """
 
 
@@ -177,7 +177,7 @@ def test_a_script_that_is_edited_while_it_runs(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(CHANGES.format(tests=str(Path(__file__).parent)))
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
-    assert done.stdout.split() == ["True", "True", "False"], done.stderr
+    assert done.stdout.splitlines() == ["set()", "set()", "{'source of helper'}"], done.stderr
 
 
 def test_a_script_and_who_imports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import hashlib
 import io
 import logging
 import marshal
+import operator
 import os
 import pathlib
 import pickle
@@ -73,7 +74,8 @@ _TOGETHER = 4096
 _SHOWN = (*_PLAIN, list, tuple, dict, set, pathlib.PurePath)
 _MOST_SHOWN = 40
 
-Meet = Callable[[Any, str], None]
+# Told of what a digest only names; says whether it compares that itself.
+Meet = Callable[[Any, str], bool]
 
 
 class Digester:
@@ -193,7 +195,12 @@ class _Walk:
         meet = self._digester.meet
         for one in values:
             met: list[tuple[Any, str]] = []
-            self._digester.meet = lambda value, label, met=met: met.append((value, label))  # type: ignore[misc]
+
+            def note(value: Any, label: str, met: list[tuple[Any, str]] = met) -> bool:
+                met.append((value, label))
+                return not is_container(type(value))
+
+            self._digester.meet = note
             try:
                 found.append((self._apart(one, label, depth + 1), met))
             finally:
@@ -208,11 +215,28 @@ class _Walk:
         if len(value) <= _LONG:
             return False
         try:
-            self._put("plain", marshal.dumps(_canonical(value), 2))
+            self._put("plain", marshal.dumps(_canonical(self._states(value, label)), 2))
             return True
         except (_NotPlainError, RecursionError):
             pass
         return isinstance(value, list | tuple) and self._stacked(value, label)
+
+    def _states(self, values: Any, label: str) -> Any:
+        """Of a list of objects that just hold values, what they hold."""
+        kinds = set(map(type, values)) if type(values) in (list, tuple) else set()
+        kind = next(iter(kinds), object)
+        as_all_do = all(
+            _inherits(kind, name) for name in ("__reduce_ex__", "__reduce__", "__getstate__")
+        )
+        if len(kinds) > 1 or not is_user_class(kind) or not is_container(kind) or not as_all_do:
+            return values
+        if issubclass(kind, enum.Enum) or any(
+            "__slots__" in vars(one) for one in kind.__mro__[:-1]
+        ):
+            return values
+        self._put("objects", self._named(kind))
+        self._digester.meet(values[0], label)
+        return [*map(vars, values)]
 
     def _stacked(self, values: list[Any] | tuple[Any, ...], label: str) -> bool:
         """Arrays, or tensors, of one shape and type: copied together, some at a time."""
@@ -410,7 +434,8 @@ class _Walk:
         size = data.nbytes
         self._put(str(size))
         if size <= _MOST_BYTES:
-            self.hasher.update(data)
+            # Many processors have instructions for this one.
+            self._put(hashlib.sha256(data).digest())
             return
         self._digester.say_opaque(
             label, f"{size / 1e9:.0f} GB, of which all but {_MOST_BYTES >> 30} GB"
@@ -425,8 +450,7 @@ class _Walk:
         kind = type(value)
         self._put("object", self._named(kind))
         if depth and is_user_class(kind):
-            self._digester.meet(value, label)
-            if not is_container(kind):
+            if self._digester.meet(value, label):
                 return
         self._content(value, label, depth)
         if _inherits(kind, "__reduce_ex__") and _inherits(kind, "__reduce__"):
@@ -502,6 +526,8 @@ def _canonical(value: Any) -> Any:
             return value
         if kinds <= _PATHS:
             return (..., "paths", kind is list, list(map(str, value)))
+        if len(value) > _LONG and len(kinds) == 1 and (table := _columns(value, *kinds)):
+            return (..., kind is list, *table)
         inside = [_canonical(one) for one in value]
         return inside if kind is list else tuple(inside)
     if kind is dict:
@@ -522,6 +548,26 @@ def _canonical(value: Any) -> Any:
     if kind in _PATHS:
         return (..., "path", str(value))
     raise _NotPlainError
+
+
+def _columns(rows: Any, kind: type) -> tuple[Any, ...] | None:
+    """Dicts of the same keys, or tuples of one length, by their columns: a few long lists."""
+    if kind is dict and len(found := set(map(frozenset, rows))) == 1:
+        keys = found.pop()
+        if set(map(type, keys)) == {str}:
+            names = sorted(keys)
+            return (
+                "dicts",
+                names,
+                [_canonical(list(map(operator.itemgetter(name), rows))) for name in names],
+            )
+    if kind is tuple and len(set(map(len, rows))) == 1:
+        return (
+            "tuples",
+            len(rows),
+            [_canonical(list(map(operator.itemgetter(at), rows))) for at in range(len(rows[0]))],
+        )
+    return None
 
 
 def combined(parts: Iterable[str]) -> str:

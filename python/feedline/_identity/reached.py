@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import collections
 import dataclasses
 import enum
 import functools
@@ -52,6 +53,8 @@ _LONGEST_PATH = 1000
 # More entries of one kind than this (`samples[7].label`) are compared as one.
 _MOST_OF_A_KIND = 100
 _MOST_ENTRIES = 3000
+# Of so many objects of a class the fields are told apart.
+_MOST_OF_A_CLASS = 500
 # Parts of labels by which entries are of one kind: places, then keys, then all that follows a name.
 _FOLDS = ((r"\[\d+\]| \(\d+\)", _MOST_OF_A_KIND), (r"\[[^]]*\]", 2), (r"[.\[(].*", 1))
 # Methods by which Python, torch or a feed use an object; the rest is the user's own affair.
@@ -100,6 +103,7 @@ class Reached:
         # Fields that the user's code sets on objects that exist already.
         self._written: dict[int, dict[str, Maybe]] = {}
         # Labels of such fields, and of dicts and lists that the user's code adds to.
+        self._met: collections.Counter[type] = collections.Counter()
         self._lazy: set[str] = set()
         self._caches: set[str] = set()
         self._digester = Digester(self._meet, self._root_name)
@@ -285,13 +289,19 @@ class Reached:
             path = os.path.realpath(text)
             self._texts.setdefault(label, Entry(label, path, path, "path"))
 
-    def _meet(self, value: Any, label: str) -> None:
-        """Whatever a digest only names; objects that just hold values are in it already."""
+    def _meet(self, value: Any, label: str) -> bool:
+        """What a digest names: record it, or say that it belongs into the digest as a whole.
+
+        That is so for objects that just hold values, and for those of a class with very many.
+        """
         cls = type(value)
-        if is_user_class(cls) and not isinstance(value, type) and is_container(cls):
-            self._once(("methods", id(cls)), functools.partial(self.use_methods, cls))
-        else:
-            self.record(value, label)
+        if is_user_class(cls) and not isinstance(value, type):
+            self._met[cls] += 1
+            if is_container(cls) or self._met[cls] > _MOST_OF_A_CLASS:
+                self._once(("methods", id(cls)), functools.partial(self.use_methods, cls))
+                return False
+        self.record(value, label)
+        return True
 
     def use_truth(self, maybe: Maybe) -> None:
         """Only whether it is true, or there at all."""
