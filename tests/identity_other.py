@@ -734,4 +734,193 @@ OTHER = {
         N = $
         make_loader = lambda: list(map(lambda i: np.zeros(3), range(N)))
     """,
+    "how an object is shown": """
+        # 1 | 2
+        class E:
+
+            def __str__(s):
+                return 'x$'
+        e = E()
+        make_loader = lambda: DataLoader(D(str(e), 3))
+    """,
+    "how an object is formatted": """
+        # 1 | 2
+        class E:
+
+            def __str__(s):
+                return 'x$'
+        e = E()
+        make_loader = lambda: DataLoader(D(f'{e}', 3))
+    """,
+    "which element goes": """
+        # 1 | 2
+        N = $
+
+        def make_loader():
+            xs = [1, 2, 3]
+            del xs[N]
+            return [np.zeros(x) for x in xs]
+    """,
+    "what an error carries": """
+        # 1 | 2
+        N = $
+
+        class E(Exception):
+
+            def __init__(s, n):
+                s.n = n
+
+        def make_loader():
+            try:
+                raise E(N)
+            except E as e:
+                return [np.zeros(e.n)]
+    """,
+    "the truth of an object": """
+        # 1 | 2
+        class C:
+
+            def __bool__(s):
+                return $ > 1
+        c = C()
+        make_loader = lambda: [np.zeros(1 if c else 2)]
+    """,
+    "a metaclass": """
+        # 1 | 2
+        class M(type):
+
+            def __call__(cls, *a):
+                return D('/d', $)
+
+        class C(metaclass=M):
+            pass
+        make_loader = lambda: DataLoader(C())
+    """,
+    "a condition in a comprehension": """
+        # 1 | 2
+        kind = '$'
+        make_loader = lambda: [np.zeros(i) for i, k in ((1, '1'), (2, '2')) if k == kind]
+    """,
+    "a list in a condition": """
+        # 1 | 2
+        kinds = ['$']
+        make_loader = lambda: [np.zeros(i) for i, k in ((1, '1'), (2, '2')) if k in kinds]
+    """,
+    "an attribute that is set inside": """
+        # 1 | 2
+        N = $
+
+        class C:
+            pass
+
+        def make_loader():
+            c = C()
+            c.n = N
+            return [np.zeros(c.n)]
+    """,
+    "a variable of an outer function": """
+        # 1 | 2
+        N = $
+
+        def make_loader():
+            n = 0
+
+            def s():
+                nonlocal n
+                n = N
+            s()
+            return [np.zeros(n)]
+    """,
+    "the source of an operator": """
+        # 1 | 2
+        class E:
+
+            def __init__(s, n):
+                s.n = n
+
+            def __add__(s, o):
+                return s.n + o + $
+        e = E(1)
+        make_loader = lambda: [np.zeros(e + 1)]
+    """,
+    "what a context gives": """
+        # 1 | 2
+        import contextlib
+        N = $
+
+        @contextlib.contextmanager
+        def c():
+            yield N
+
+        def make_loader():
+            with c() as n:
+                return [np.zeros(n)]
+    """,
+    "a value that is printed and used": """
+        # 1 | 2
+        N = $
+
+        def say(x):
+            print(x)
+            return x
+        make_loader = lambda: [np.zeros(say(N))]
+    """,
+    "the rest of a list": """
+        # 1 | 2
+        xs = [1, $, 3]
+
+        def make_loader():
+            a, *b = xs
+            return [np.zeros(b[0])]
+    """,
+    "the order of a dict in a loop": """
+        # 1 | 2
+        steps = dict(a=1, b=2) if $ == 1 else dict(b=2, a=1)
+
+        def make_loader():
+            out = []
+            for k, v in steps.items():
+                out.append(np.zeros(v))
+            return out
+    """,
+    "which way a list is sorted": """
+        # 1 | 2
+        N = $
+        make_loader = lambda: [np.zeros(x) for x in sorted([1, 2], reverse=N > 1)]
+    """,
+    "a seed made inside": """
+        # 1 | 2
+        import random
+        N = $
+
+        def make_loader():
+            xs = [1, 2]
+            random.Random(N).shuffle(xs)
+            return [np.zeros(x) for x in xs]
+    """,
+    "a slice of a list made inside": """
+        # 1 | 2
+        N = $
+        make_loader = lambda: [np.zeros(x) for x in [1, 2, 3][:N]]
+    """,
+    "the source of an iterator": """
+        # 1 | 2
+        class C:
+
+            def __iter__(s):
+                return iter([$])
+        make_loader = lambda: [np.zeros(x) for x in C()]
+    """,
+    "setattr": """
+        # 1 | 2
+        N = $
+
+        class C:
+            pass
+
+        def make_loader():
+            c = C()
+            setattr(c, 'n', N)
+            return [np.zeros(c.n)]
+    """,
 }

@@ -622,4 +622,176 @@ SAME = {
             with timed(f"loading {args.out}"):
                 return DataLoader(D(args.data, args.size))
     """,
+    "args as JSON": """
+        import json
+
+        def make_loader():
+            print(json.dumps(vars(args)))
+            return DataLoader(D(args.data, args.size))
+    """,
+    "args in a loop that prints": """
+        def make_loader():
+            for k, v in sorted(vars(args).items()):
+                print(f'{k}={v}')
+            return DataLoader(D(args.data, args.size))
+    """,
+    "args in a file": """
+        import json
+
+        def make_loader():
+            with open(os.path.join(args.out, 'cfg.json'), 'w') as f:
+                json.dump(vars(args), f)
+            return DataLoader(D(args.data, args.size))
+    """,
+    "a folder that is made if need be": """
+        def make_loader():
+            if not os.path.exists(args.out):
+                os.makedirs(args.out)
+            return DataLoader(D(args.data, args.size))
+    """,
+    "a named tuple as a dict": """
+        C = collections.namedtuple('C', 'size lr')
+        c = C(args.size, args.lr)
+
+        def make_loader():
+            d = c._asdict()
+            return DataLoader(D('/d', d['size']))
+    """,
+    "times": """
+        import datetime
+        NOW = datetime.datetime.now()
+
+        def make_loader():
+            print(datetime.datetime.now() - NOW, NOW.isoformat())
+            return DataLoader(D(args.data, args.size))
+    """,
+    "names in a constant": """
+        NAMES = ('data', 'size')
+        make_loader = lambda: DataLoader(D(**{k: v for k, v in vars(args).items() if k in NAMES}))
+    """,
+    "a file opened when it is needed": """
+        class E(D):
+            h = None
+
+            def __getitem__(s, i):
+                if s.h is None:
+                    s.h = open('/dev/null')
+                return s.h.fileno()
+        ds = E(args.data, args.size)
+        if args.lr > 0.2:
+            ds[0]
+        make_loader = lambda: DataLoader(ds)
+    """,
+    "an attribute that is set when it is needed": """
+        class E(D):
+
+            def __getitem__(s, i):
+                if not hasattr(s, 'h'):
+                    s.h = [1, 2]
+                return s.h[0]
+        ds = E(args.data, args.size)
+        if args.lr > 0.2:
+            ds[0]
+        make_loader = lambda: DataLoader(ds)
+    """,
+    "a property that was cached": """
+        class E(D):
+
+            @functools.cached_property
+            def big(s):
+                return list(range(s.size))
+
+            def __getitem__(s, i):
+                return s.big[i]
+        ds = E(args.data, args.size)
+        if args.lr > 0.2:
+            ds[0]
+        make_loader = lambda: DataLoader(ds)
+    """,
+    "a data module that was set up": """
+        class M:
+
+            def __init__(s, a):
+                s.a = a
+                s.ds = None
+
+            def setup(s):
+                if s.ds is None:
+                    s.ds = D(s.a.data, s.a.size)
+
+            def loader(s):
+                s.setup()
+                return DataLoader(s.ds)
+        m = M(args)
+        if args.lr > 0.2:
+            m.setup()
+        make_loader = lambda: m.loader()
+    """,
+    "a logger of one's own": """
+        class Logger:
+
+            def __init__(s, out):
+                s.out = out
+                s.n = 0
+
+            def log(s, x):
+                s.n += 1
+                print(s.out, x)
+        logger = Logger(args.out)
+
+        def make_loader():
+            logger.log(args.lr)
+            return DataLoader(D(args.data, args.size))
+    """,
+    "what is left of args": """
+        def f(size, **rest):
+            print(rest)
+            return D('/d', size)
+        make_loader = lambda: DataLoader(f(**vars(args)))
+    """,
+    "a dataclass as a dict": """
+        @dataclasses.dataclass
+        class C:
+            size: int = 1
+            lr: float = 0
+        c = C(args.size, args.lr)
+
+        def make_loader():
+            d = dataclasses.asdict(c)
+            return DataLoader(D('/d', d['size']))
+    """,
+    "an error that is raised again": """
+        def make_loader():
+            try:
+                d = D(args.data, args.size)
+            except ValueError as e:
+                raise RuntimeError(f'{args.out}: {e}') from e
+            return DataLoader(d)
+    """,
+    "the time it took": """
+        import time
+        T0 = time.perf_counter()
+
+        class E(D):
+
+            def __init__(s, *a):
+                super().__init__(*a)
+                s.t = time.perf_counter() - T0
+        make_loader = lambda: DataLoader(E(args.data, args.size))
+    """,
+    "a print of the first rank only": """
+        def main_print(*a):
+            if int(os.environ.get('RANK', 0)) == 0:
+                print(*a)
+
+        def make_loader():
+            main_print('lr', args.lr)
+            return DataLoader(D(args.data, args.size))
+    """,
+    "args, a line each": """
+        def make_loader():
+            for k, v in vars(args).items():
+                print(f'{k}={v}')
+            return DataLoader(D(args.data, args.size))
+    """,
 }

@@ -8,16 +8,20 @@ import builtins
 import collections
 import copy
 import dataclasses
+import datetime
 import functools
 import importlib
 import inspect
+import json
 import logging
 import operator
 import os
 import pathlib
 import re
+import shutil
 import sys
 import types
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -61,9 +65,11 @@ _MOST_CONTEXTS = 24
 _HANDS_ON = {id(one) for one in (copy.copy, copy.deepcopy, vars, dict, list, tuple, iter)}
 _HANDS_ON_BY_NAME = {"OmegaConf.to_container", "OmegaConf.create", "OmegaConf.to_object"}
 # What tells the user something, or makes a folder for it: nothing that is loaded depends on it.
-_TELLS = {id(one) for one in (print, id, os.makedirs, os.mkdir)}
+_TELLS = {
+    id(one) for one in (print, id, os.makedirs, os.mkdir, os.remove, os.unlink, shutil.rmtree)
+}
 _TELLING_MODULES = {"logging", "warnings", "_warnings", "traceback", "pprint"}
-_TELLING_METHODS = {"mkdir", "touch"}
+_TELLING_METHODS = {"mkdir", "touch", "write_text", "write_bytes"}
 # What does nothing but compute something from what it is given.
 _COMPUTES = {
     id(one)
@@ -71,11 +77,14 @@ _COMPUTES = {
         *(abs, all, any, ascii, bin, bool, bytes, chr, complex, divmod, enumerate, float, format),
         *(frozenset, hash, hex, int, len, max, min, oct, ord, pow, range, repr, reversed, round),
         *(set, slice, sorted, str, sum, zip, operator.attrgetter, operator.itemgetter),
-        *(pathlib.Path, pathlib.PurePath, pathlib.PosixPath),
+        *(pathlib.Path, pathlib.PurePath, pathlib.PosixPath, json.dumps),
     )
 }
 _COMPUTING_MODULES = {"posixpath", "genericpath", "math", "time", "_operator", "operator"}
-_PLAIN = (str, bytes, int, float, complex, pathlib.PurePath)
+_PLAIN: tuple[type, ...] = (
+    *(str, bytes, int, float, complex, pathlib.PurePath, uuid.UUID),
+    *(datetime.date, datetime.time, datetime.timedelta),
+)
 _COMPUTING_METHODS = {
     name for kind in (str, bytes, pathlib.Path) for name in dir(kind) if name[0] != "_"
 }
@@ -84,6 +93,8 @@ _SEES_ALL = {"locals", "exec", "save_hyperparameters"}
 _PARSES = {"parse_args", "parse_known_args"}
 # What is written to: whatever is told to it is only told.
 _SINK = Known(logging.getLogger("feedline"), "")
+# What writes something to a file that it is given.
+_WRITES = {"dump", "safe_dump", "writer", "DictWriter", "save", "savetxt", "write"}
 
 
 class Calls(Lookups):
@@ -225,9 +236,11 @@ class Calls(Lookups):
         module = getattr(value, "__module__", None)
         if value is logging.getLogger:
             return (_SINK,)
-        if id(value) in _TELLS or (module in _TELLING_MODULES and not isinstance(value, type)):
+        if _tells(value):
             return ()
         if value is open and _is_written(args, keywords):
+            return (_SINK,)
+        if getattr(value, "__name__", "") in _WRITES and any(_SINK in one for one in args):
             return (_SINK,)
         if value in (isinstance, issubclass, callable):
             self._use_types(first)
@@ -259,6 +272,8 @@ class Calls(Lookups):
             if value is enumerate:
                 return (Items([(Items([(), one]),) for one in each]),)
             return (Items(each[::-1]),)
+        if value is sorted and not keywords and (each := self.each(first)) is not None:
+            return (Items([join(*each)], count=join(*map(self.count_of, first))),)
         if id(value) in _COMPUTES or (module in _COMPUTING_MODULES and callable(value)):
             return self._compute(value, args, keywords)
         return None
@@ -266,11 +281,22 @@ class Calls(Lookups):
     def _compute(
         self, function: Callable[..., Any], args: list[Maybe], keywords: dict[str, Maybe]
     ) -> Maybe:
+        if function in (str, repr, format) and args:
+            args = [self.as_text(args[0]), *args[1:]]
         if function is str and len(args) == 1:
             plain = constants(args[0])
             if plain is not None and len(plain) == 1 and isinstance(plain[0], str | int):
                 return derived(*args, value=str(plain[0]))
         return derived(*args, *keywords.values())
+
+    def as_text(self, maybe: Maybe) -> Maybe:
+        """What an object of the user's is shown as, where its class says so."""
+        found: list[Maybe] = []
+        for atom in maybe:
+            names = ("__format__", "__str__", "__repr__")
+            methods = join(*(self._user_method(atom, name) for name in names))
+            found.append(self.call(methods, [], {}) if methods else (atom,))
+        return join(*found)
 
     def _use_types(self, maybe: Maybe) -> None:
         """Only what something is counts."""
@@ -379,7 +405,12 @@ class Calls(Lookups):
         self, cls: type, label: str, args: list[Maybe], keywords: dict[str, Maybe]
     ) -> Maybe:
         if is_user_class(cls):
-            return self.construct(cls, args, keywords)
+            made = self.construct(cls, args, keywords)
+            instead = inspect.getattr_static(type(cls), "__call__", None)
+            if isinstance(instead, types.FunctionType) and is_user_function(instead):
+                given: list[Maybe] = [(self.known(cls, label),), *args]
+                made = join(made, self._call_function(instead, given, keywords))
+            return made
         self.note_package(cls.__module__)
         if cls is argparse.Namespace:
             return (Table(dict(keywords)),)
@@ -394,9 +425,7 @@ class Calls(Lookups):
     ) -> Maybe:
         receiver, name = atom.receiver, atom.name
         value = receiver.value if isinstance(receiver, Known) else None
-        if isinstance(value, logging.Logger) or name in _TELLING_METHODS:
-            return ()
-        if value is not None and (value is sys.stdout or value is sys.stderr):
+        if tells(atom):
             return ()
         is_mapping = isinstance(receiver, Table) or (
             isinstance(receiver, Known) and (isinstance(value, Mapping) or hasattr(value, "keys"))
@@ -429,6 +458,10 @@ class Calls(Lookups):
             return (_copy_of(receiver),)
         if isinstance(receiver, Parser):
             return self._declare(receiver, name, args, keywords)
+        if name in ("_asdict", "_replace") and hasattr(value, "_fields"):
+            names: tuple[str, ...] = value._fields  # type: ignore[union-attr]
+            fields = {one: self.attribute(receiver, one) for one in names}
+            return (Table({**fields, **keywords}),)
         if isinstance(value, _PLAIN):
             return self._call_plain(receiver, name, args, keywords)
         if isinstance(receiver, Derived) and name in _COMPUTING_METHODS:
@@ -745,6 +778,23 @@ def _defaults(function: types.FunctionType) -> dict[str, Any]:
     return {**found, **(function.__kwdefaults__ or {})}
 
 
+def tells(atom: Atom) -> bool:
+    """Whether calling something only tells somebody something."""
+    if isinstance(atom, Known):
+        return _tells(atom.value)
+    if not isinstance(atom, LibraryMethod):
+        return False
+    value = atom.receiver.value if isinstance(atom.receiver, Known) else None
+    is_output = value is not None and (value is sys.stdout or value is sys.stderr)
+    return is_output or isinstance(value, logging.Logger) or atom.name in _TELLING_METHODS
+
+
+def _tells(function: Any) -> bool:
+    module = getattr(function, "__module__", None)
+    is_function = isinstance(function, types.FunctionType | types.BuiltinFunctionType)
+    return id(function) in _TELLS or (is_function and module in _TELLING_MODULES)
+
+
 def _what_is_loaded(cls: type, keywords: dict[str, Maybe]) -> dict[str, Maybe]:
     """The arguments of a class without those that say how a DataLoader works."""
     if not is_data_loader(cls):
@@ -776,4 +826,4 @@ def _parser(callee: Maybe) -> Parser | argparse.ArgumentParser | None:
     return None
 
 
-__all__ = ["Calls"]
+__all__ = ["Calls", "tells"]

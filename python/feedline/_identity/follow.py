@@ -24,7 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 from feedline._identity import sources
-from feedline._identity.calls import Calls
+from feedline._identity.calls import Calls, tells
 from feedline._identity.values import (
     MOST_ALTERNATIVES,
     UNKNOWN,
@@ -50,7 +50,12 @@ _MOST_ROUNDS = 256
 class Follower(Calls):
     """Follows functions, one call at a time."""
 
-    _steps = 0
+    def __init__(self, root_globals: dict[str, Any]) -> None:
+        """Nothing was followed yet."""
+        super().__init__(root_globals)
+        self._steps = 0
+        # What the errors are made of that are raised: whoever uses a caught one uses it.
+        self._raised = Items([])
 
     # Statements.
 
@@ -102,25 +107,41 @@ class Follower(Calls):
         self.value(node.value, scope)
 
     def on_Raise(self, node: ast.Raise, scope: Scope) -> None:
-        """Evaluate it, and no more: what an error says changes nothing that is loaded."""
+        """Keep it for who catches it: what an error says changes nothing that is loaded."""
         parts = [node.cause, node.exc]
         if isinstance(node.exc, ast.Call):
             parts += [*node.exc.args, *(one.value for one in node.exc.keywords)]
             parts.remove(node.exc)
         for one in parts:
             if one is not None:
-                self.value(one, scope)
+                self.add_item(self._raised, self.value(one, scope))
 
     def on_Delete(self, node: ast.Delete, scope: Scope) -> None:
-        """Nothing is read."""
+        """Nothing is read but which element goes."""
+        for one in node.targets:
+            if isinstance(one, ast.Subscript):
+                self.use(self.value(one.slice, scope))
 
     def on_Return(self, node: ast.Return, scope: Scope) -> None:
         if node.value is not None:
             scope.returned = join(scope.returned, self.value(node.value, scope))
 
     def on_If(self, node: ast.If, scope: Scope) -> None:
-        self.test(node.test, scope)
+        if self._only_tells([*node.body, *node.orelse], scope):
+            self.value(node.test, scope)
+        else:
+            self.test(node.test, scope)
         self._branches([node.body, node.orelse], scope)
+
+    def _only_tells(self, statements: list[ast.stmt], scope: Scope) -> bool:
+        """Whether statements do nothing but print, log, or make a folder for that."""
+        for one in statements:
+            if not isinstance(one, ast.Expr) or not isinstance(one.value, ast.Call):
+                return False
+            callee = self.value(one.value.func, scope)
+            if not callee or not all(map(tells, callee)):
+                return False
+        return True
 
     def on_For(self, node: ast.For | ast.AsyncFor, scope: Scope) -> None:
         self.assign(node.target, self.elements(self.value(node.iter, scope)), scope)
@@ -148,6 +169,9 @@ class Follower(Calls):
 
     def on_Try(self, node: ast.Try, scope: Scope) -> None:
         self._branches([node.body, []], scope)
+        for handler in node.handlers:
+            if handler.name is not None:
+                scope.variables[handler.name] = derived((self._raised,))
         self._branches([*(handler.body for handler in node.handlers), []], scope)
         self.block([*node.orelse, *node.finalbody], scope)
 
@@ -243,8 +267,7 @@ class Follower(Calls):
             if target.id in scope.declared_global:
                 self.use(value)  # others may read it there
             if len(value) > MOST_ALTERNATIVES:
-                self.use(value)
-                value = ()
+                value = derived(value)
             scope.variables[target.id] = value
         elif isinstance(target, ast.Attribute):
             for base in self.value(target.value, scope) or (None,):
@@ -348,11 +371,7 @@ class Follower(Calls):
         return join(*(self.value(one, scope) for one in node.values))
 
     def of_UnaryOp(self, node: ast.UnaryOp, scope: Scope) -> Maybe:
-        if isinstance(node.op, ast.Not):
-            self.test(node.operand, scope)
-        else:
-            return derived(self.value(node.operand, scope))
-        return ()
+        return derived(self.value(node.operand, scope))
 
     def of_BinOp(self, node: ast.BinOp, scope: Scope) -> Maybe:
         sides = [self.value(node.left, scope), self.value(node.right, scope)]
@@ -379,7 +398,7 @@ class Follower(Calls):
                 if one.format_spec is not None:
                     parts.append(self.value(one.format_spec, scope))
                 one = one.value
-            parts.append(self.value(one, scope))
+            parts.append(self.as_text(self.value(one, scope)))
             plain = constants(parts[-1])
             if is_bare and plain and len(plain) == 1 and isinstance(plain[0], str | int):
                 texts.append(str(plain[0]))
@@ -399,7 +418,14 @@ class Follower(Calls):
 
     def test(self, node: ast.expr, scope: Scope) -> None:
         """An expression of which only its truth counts."""
-        self.use_truth(self.value(node, scope))
+        match node:
+            case ast.UnaryOp(op=ast.Not()):
+                self.test(node.operand, scope)
+            case ast.BoolOp():
+                for one in node.values:
+                    self.test(one, scope)
+            case _:
+                self.use_truth(self.value(node, scope))
 
     def of_NamedExpr(self, node: ast.NamedExpr, scope: Scope) -> Maybe:
         value = self.value(node.value, scope)
@@ -469,27 +495,32 @@ class Follower(Calls):
         return scopes, count
 
     def _may_be_true(self, node: ast.expr, scope: Scope) -> bool:
-        """Whether a condition may hold; if that is clear from the source, nothing is used."""
+        """Whether a condition may hold: clear if both of its sides are plain values."""
         match node:
             case ast.Compare(ops=[ast.In() | ast.NotIn() | ast.Eq() | ast.NotEq() as op]):
                 given = self.value(node.left, scope)
-                left = constants(given) if _is_of_source(given) else None
+                left = constants(given)
                 right = self.value(node.comparators[0], scope)
                 inside = self._plain_elements(right)
                 if isinstance(op, ast.Eq | ast.NotEq):
-                    inside = constants(right) if _is_of_source(right) else None
+                    inside = constants(right)
+                    inside = None if inside is None or len(inside) > 1 else inside
                 if left is not None and len(left) == 1 and inside is not None:
+                    self.use(join(given, right))
                     return (left[0] in inside) == isinstance(op, ast.In | ast.Eq)
         self.test(node, scope)
         return True
 
     def _plain_elements(self, maybe: Maybe) -> list[Any] | None:
-        """The elements of a list that stands in the source."""
-        if len(maybe) != 1 or not isinstance(maybe[0], Items):
+        """The elements of a list of plain values."""
+        atom = maybe[0] if len(maybe) == 1 else None
+        if isinstance(atom, Known) and isinstance(atom.value, list | tuple | set | frozenset):
+            return list(atom.value)
+        if not isinstance(atom, Items):
             return None
         found = []
-        for one in maybe[0].items:
-            plain = constants(one) if _is_of_source(one) else None
+        for one in atom.items:
+            plain = constants(one)
             if plain is None or len(plain) != 1:
                 return None
             found += plain
@@ -512,7 +543,3 @@ class Follower(Calls):
                 keywords[keyword.arg] = value
         special = self.special(node, callee, args, keywords, scope)
         return self.call(callee, args, keywords) if special is None else special
-
-
-def _is_of_source(maybe: Maybe) -> bool:
-    return all(isinstance(one, Known) and not one.label for one in maybe)

@@ -182,7 +182,7 @@ class Lookups(Reached):
         value, label = base.value, base.label
         own = getattr(value, "__dict__", {})
         found = inspect.getattr_static(type(value), name, _MISSING)
-        if name in own and not isinstance(found, property):
+        if name in own and not isinstance(found, property | functools.cached_property):
             return (self.known(own[name], f"{label}.{name}"),)
         if _is_native_descriptor(found):
             return self._read(base, name)

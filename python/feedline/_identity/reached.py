@@ -308,6 +308,8 @@ class Reached:
         for atom in maybe:
             if isinstance(atom, Derived):
                 self.use((atom,))
+            if isinstance(atom, Known | Made):
+                self._use_truth_of_user_object(atom)
             if not isinstance(atom, Known) or not atom.label:
                 continue
             value = atom.value
@@ -315,6 +317,14 @@ class Reached:
                 self.record(value, atom.label)
             elif isinstance(value, list | tuple | dict | set):
                 self.put(f"bool({atom.label})", bool(value))
+
+    def _use_truth_of_user_object(self, atom: Known | Made) -> None:
+        cls = type(atom.value) if isinstance(atom, Known) else atom.cls
+        if isinstance(cls, type) and is_user_class(cls):
+            for name in ("__bool__", "__len__"):
+                if isinstance(getattr(cls, name, None), types.FunctionType):
+                    self.use(self.call(self.attribute(atom, name), [], {}))
+                    return
 
     def use_contains(self, keys: Maybe, containers: Maybe) -> None:
         """``key in container``."""
@@ -461,7 +471,12 @@ class Reached:
                     self._enter(self._numbered(label, value), value, 3)
         for label, (what, digest) in self._digester.unsure.items():
             self._texts[label] = Entry(label, what, digest, "unsure")
-        return folded(sorted(self._texts.values()))
+        return folded(sorted(map(self._of_kind, self._texts.values())))
+
+    def _of_kind(self, entry: Entry) -> Entry:
+        kind = entry.kind or self._kind(entry.label)
+        is_absent = kind == "lazy" and entry.digest == ABSENT
+        return entry._replace(kind=kind, digest="" if is_absent else entry.digest)
 
     def _numbered(self, label: str, value: Any) -> str:
         """The label, with a number if there are several values of that label."""
@@ -489,7 +504,7 @@ class Reached:
 
     def _kind(self, label: str) -> str:
         """Fields that the loader's own code sets are filled when it runs: before or after."""
-        bare = label.removeprefix("bool(")
+        bare = re.sub(r"^(class of |items of |order of |\w+\()", "", label)
         for kind, labels in (("unsure", self._caches), ("lazy", self._lazy)):
             if any(
                 bare == one or bare.startswith((f"{one}.", f"{one}[", f"{one})", f"{one} ("))
