@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from feedline._identity import identity_of
+from feedline._identity import Identity, differences, identity_of
 from identity_other import OTHER
 from identity_same import SAME
 from identity_scripts import differing, identity, labels, maybe_differing, run, write_module
@@ -204,6 +204,73 @@ def test_a_script_and_who_imports_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
     write_module(tmp_path, "train_fl", text)
     imported = identity_of(importlib.import_module("train_fl").make_loader)
     assert differing(identity(text, begin=""), imported) == set()
+
+
+LIBRARY = """
+    from torch.utils.data import DataLoader, TensorDataset
+    import torch
+    def load(size, lr=None):
+        return TensorDataset(torch.arange(size))
+    def build(args, split="train"):
+        print("loading", args)
+        return DataLoader(load(args.size))
+    class Data:
+        def __init__(self, args):
+            self.args = args
+"""
+
+
+def test_args_that_a_library_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function tells by its source what it reads; of other things all counts, and why is said."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    write_module(folder, "library_fl", LIBRARY)
+    text = "import library_fl\nmake_loader = lambda: library_fl.%s(args)"
+    first = identity(text % "build")
+    assert differing(first, identity(text % "build", *OTHERS)) == set()
+    assert differing(first, identity(text % "build", "--size", "3")) == {"args.size"}
+    whole = [identity(text % "Data", "--lr", rate) for rate in ("0.1", "0.5")]
+    assert differing(*whole) == {"args.lr"}
+    told, _ = differences(whole[1].entries, whole[0].entries, 7)
+    assert told == [
+        "args.lr: 0.1 in the running feed (pid 7), 0.5 here (all of args goes to library_fl.Data)"
+    ]
+
+
+def test_from_deep_inside_of_a_program_it_is_the_same() -> None:
+    text = """
+        N = 1
+        def f0(x):
+            return [x, N]
+    """ + "".join(
+        f"""
+        def f{level}(x):
+            for one in range(3):
+                if one:
+                    with torch.no_grad():
+                        x = [[[f{level - 1}(one)[-1]]]]
+            return x
+        """
+        for level in range(1, 40)
+    )
+    text += "\n        make_loader = lambda: f39(args.size)"
+    scope = run(text)
+
+    def deep(levels: int) -> Identity:
+        return deep(levels - 1) if levels else identity_of(scope["make_loader"])
+
+    assert deep(800) == identity_of(scope["make_loader"])
+    assert "N" in labels(deep(0))
+    assert not deep(0).opaque
+
+
+def test_a_source_that_has_another_name_here() -> None:
+    text = "def {0}():\n    return [1]\nmake_loader = lambda: {0}()"
+    told, _ = differences(
+        identity(text.format("new")).entries, identity(text.format("old")).entries, 7
+    )
+    assert any("none of that name here" in one for one in told)
 
 
 def test_a_module_that_only_the_loader_imports(

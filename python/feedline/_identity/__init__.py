@@ -14,6 +14,8 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -23,6 +25,7 @@ from feedline._identity.reached import Entry
 _log = logging.getLogger("feedline")
 
 _MOST_DIFFERENCES = 6
+_MOST_FRAMES = 150
 
 
 class Identity(NamedTuple):
@@ -36,13 +39,34 @@ def identity_of(make_loader: Callable[[], Any]) -> Identity:
     """Everything that a function which makes a loader reaches."""
     inner = inspect.unwrap(make_loader) if hasattr(make_loader, "__wrapped__") else make_loader
     inner = getattr(inner, "__func__", inner)
-    follower = Follower(getattr(inner, "__globals__", {}))
+    found: list[Identity] = []
+
+    def follow() -> None:
+        follower = Follower(getattr(inner, "__globals__", {}))
+        try:
+            follower.use(follower.call((follower.known(make_loader, "make_loader"),), [], {}))
+            found.append(Identity(follower.entries(), dict(follower.opaque)))
+        except Exception as error:  # RecursionError among them: a feed must not fail for it
+            _log.debug("make_loader could not be followed", exc_info=True)
+            what = {"make_loader": f"code that could not be followed ({error!r})"}
+            found.append(Identity([], what))
+
+    if _is_deep():
+        # How far it gets must not depend on where it is asked for: a thread has a stack of its own.
+        thread = threading.Thread(target=follow, name="feedline identity")
+        thread.start()
+        thread.join()
+    else:
+        follow()
+    return found[0]
+
+
+def _is_deep() -> bool:
     try:
-        follower.use(follower.call((follower.known(make_loader, "make_loader"),), [], {}))
-        return Identity(follower.entries(), dict(follower.opaque))
-    except Exception as error:  # RecursionError among them: a feed must not fail for it
-        _log.debug("make_loader could not be followed", exc_info=True)
-        return Identity([], {"make_loader": f"code that could not be followed ({error!r})"})
+        sys._getframe(_MOST_FRAMES)
+    except ValueError:
+        return False
+    return True
 
 
 def differences(
@@ -61,9 +85,12 @@ def differences(
         our, their = ours.get(label), theirs.get(label)
         differs = how_differ(our, their)
         if differs is not None:
-            name, of_ours = label.removesuffix("="), _told(our, their)
-            there_ = f"{_told(their)} in the running feed (pid {server_pid})"
-            found[differs].append(f"{name}: {there_}, {of_ours} here")
+            name = label.removesuffix("=")
+            nothing = "none of that name" if label.startswith("source of") else "not used"
+            of_ours = _told(our, their) if our else nothing
+            there_ = f"{_told(their) if their else nothing} in the running feed (pid {server_pid})"
+            why = f" ({our.why})" if our is not None and our.why else ""
+            found[differs].append(f"{name}: {there_}, {of_ours} here{why}")
     for lines in found.values():
         if len(lines) > _MOST_DIFFERENCES:
             more = len(lines) - _MOST_DIFFERENCES + 1
@@ -91,9 +118,7 @@ def how_differ(our: Entry | None, their: Entry | None) -> bool | None:
     return True
 
 
-def _told(entry: Entry | None, other: Entry | None = None) -> str:
-    if entry is None:
-        return "not used"
+def _told(entry: Entry, other: Entry | None = None) -> str:
     return "another one" if other is not None and other.shown == entry.shown else entry.shown
 
 

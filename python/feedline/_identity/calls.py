@@ -53,7 +53,8 @@ from feedline._identity.values import (
 )
 
 # A longer chain of calls is followed from its middle on later, with all that is given to it in use.
-_MOST_DEPTH = 25
+_MOST_DEPTH = 15
+_MOST_NESTING = 100
 # A function that calls itself is followed so often; what it is given then is used.
 _MOST_ROUNDS = 2
 # More calls than this are not followed.
@@ -105,6 +106,7 @@ class Calls(Lookups):
         super().__init__(root_globals)
         self._returned: dict[Any, Maybe] = {}
         self._depth = 0
+        self._nesting = 0
         # How often each function is being followed just now.
         self._rounds: collections.Counter[int] = collections.Counter()
         # By function: what it returned, each time that it was given something new.
@@ -418,7 +420,15 @@ class Calls(Lookups):
             parser = Parser(is_clear=not {"parents", "prefix_chars"} & keywords.keys())
             self._alive.append(parser)
             return (parser,)
-        return self._use_all(args, _what_is_loaded(cls, keywords))
+        keywords = _what_is_loaded(cls, keywords)
+        self._note_given(cls, join(*args, *keywords.values()))
+        return self._use_all(args, keywords)
+
+    def _note_given(self, to: types.FunctionType | type, given: Maybe) -> None:
+        """Remember whose fault it is that all of something counts."""
+        for one in given:
+            if isinstance(one, Known) and one.label:
+                self._given_to.setdefault(one.label, f"{to.__module__}.{to.__qualname__}")
 
     def _call_library_method(
         self, atom: LibraryMethod, args: list[Maybe], keywords: dict[str, Maybe]
@@ -529,7 +539,7 @@ class Calls(Lookups):
             self._use_decorated(function)
             wrapped = getattr(function, "__wrapped__", None)
             if wrapped is None:
-                return self._use_all(args, keywords)
+                return self._call_library(function, args, keywords)
             return self.call((self.known(wrapped, function.__qualname__),), args, keywords)
         code = function.__code__
         variables: dict[str, Maybe] = {}
@@ -559,6 +569,30 @@ class Calls(Lookups):
         return self._call_node(
             node, args, keywords, scope, function.__globals__, owner, self.known(function, "")
         )
+
+    def _call_library(
+        self, function: types.FunctionType, args: list[Maybe], keywords: dict[str, Maybe]
+    ) -> Maybe:
+        """A library's function: what it is given counts as a whole.
+
+        But a function that is given all that was typed reads some of it: which, its source tells.
+        """
+        given = join(*args, *keywords.values())
+        has_options = any(
+            isinstance(one, Known) and isinstance(one.value, argparse.Namespace) for one in given
+        )
+        is_plain = has_options and function.__closure__ is None
+        node = sources.find(function.__code__, is_sent=False) if is_plain else None
+        if node is None:
+            self._note_given(function, given)
+            return self._use_all(args, keywords)
+        defaults: dict[str, Maybe] = {
+            name: (self.known(one, f"{function.__qualname__}({name})"),)
+            for name, one in _defaults(function).items()
+        }
+        scope = Scope(defaults, None, function.__globals__)
+        atom = self.known(function, "")
+        return self._call_node(node, args, keywords, scope, function.__globals__, None, atom)
 
     def _label_of(self, function: types.FunctionType) -> str:
         name = function.__qualname__.replace("<locals>.", "")
@@ -637,7 +671,7 @@ class Calls(Lookups):
         if len(self._returned) >= _MOST_CALLS:
             self.say_opaque("make_loader", f"what follows after {_MOST_CALLS:,} calls")
             return self._use_all(args, keywords)
-        if self._depth >= _MOST_DEPTH:
+        if self._depth >= _MOST_DEPTH or self._nesting >= _MOST_NESTING:
             # Its result counts as a whole, since who called it goes on without.
             rounds = self._rounds.copy()
 

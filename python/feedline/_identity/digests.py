@@ -38,7 +38,7 @@ _MOST_BYTES = 1 << 30
 _PART_BYTES = 1 << 20
 # More objects than this are not looked at.
 _MOST_OBJECTS = 2_000_000
-_MOST_DEPTH = 150
+_MOST_DEPTH = 100
 # What says nothing about what is loaded.
 _SILENT: tuple[type, ...] = (
     *(type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Event),
@@ -152,7 +152,10 @@ class _Walk:
             return self._known[id(value)]
         if id(value) in self._above:
             return f"{depth - self._above[id(value)]} above".encode()
-        if depth > _MOST_DEPTH or not self._digester.counts(label):
+        if depth > _MOST_DEPTH:
+            self._digester.say_opaque(label, f"what is nested more than {_MOST_DEPTH} deep")
+            return _name(type(value)).encode()
+        if not self._digester.counts(label):
             return _name(type(value)).encode()
         self._alive.append(value)
         self._above[id(value)] = depth

@@ -67,13 +67,12 @@ class Follower(Calls):
         return scope.returned
 
     def block(self, statements: list[ast.stmt], scope: Scope) -> None:
+        self._nesting += 1
         for one in statements:
-            method: Callable[[Any, Scope], None] | None
-            method = getattr(self, f"on_{type(one).__name__}", None)
-            if method is None:
-                self._each_child(one, scope)
-            else:
-                method(one, scope)
+            method: Callable[[Any, Scope], None]
+            method = getattr(self, f"on_{type(one).__name__}", self._each_child)
+            method(one, scope)
+        self._nesting -= 1
 
     def _each_child(self, node: ast.AST, scope: Scope) -> None:
         """Whatever it is: what is in it is used."""
@@ -300,11 +299,15 @@ class Follower(Calls):
         if self._steps > _MOST_STEPS:
             self.say_opaque("make_loader", f"what follows after {_MOST_STEPS:,} expressions")
             return ()
-        method: Callable[[Any, Scope], Maybe] | None
-        method = getattr(self, f"of_{type(node).__name__}", None)
-        if method is not None:
-            found: Maybe = method(node, scope)
-            return found
+        method: Callable[[Any, Scope], Maybe]
+        method = getattr(self, f"of_{type(node).__name__}", self._of_other)
+        self._nesting += 1
+        try:
+            return method(node, scope)
+        finally:
+            self._nesting -= 1
+
+    def _of_other(self, node: ast.expr, scope: Scope) -> Maybe:
         self._each_child(node, scope)
         return ()
 

@@ -83,6 +83,8 @@ class Entry(NamedTuple):
     shown: str
     digest: str
     kind: str = ""
+    # Why all of what it belongs to counts, if that is a library's doing.
+    why: str = ""
 
 
 class Reached:
@@ -105,6 +107,8 @@ class Reached:
         # Labels of such fields, and of dicts and lists that the user's code adds to.
         self._met: collections.Counter[type] = collections.Counter()
         self._lazy: set[str] = set()
+        # Labels of what a library was given, and which.
+        self._given_to: dict[str, str] = {}
         self._caches: set[str] = set()
         self._digester = Digester(self._meet, self._root_name)
 
@@ -487,20 +491,22 @@ class Reached:
         number = list(dict.fromkeys(digests)).index(self._digester.digest(value, label)) + 1
         return label if number == 1 else f"{label} ({number})"
 
-    def _enter(self, label: str, value: Any, depth: int) -> None:
+    def _enter(self, label: str, value: Any, depth: int, why: str = "") -> None:
         parts = _fields_of(value) if depth else None
         if parts is None:
             kind = self._kind(label)
             is_empty = value is None or (isinstance(value, list | dict | set) and not value)
             is_unfilled = kind == "lazy" and is_empty
             digest = "" if is_unfilled else self._digester.digest(value, label)
-            self._texts[label] = Entry(label, shown(value), digest, kind)
+            self._texts[label] = Entry(label, shown(value), digest, kind, why)
             return
+        if label in self._given_to:
+            why = f"all of {label} goes to {self._given_to[label]}"
         for name, one in parts:
             inside = f"{label}[{name!r}]" if isinstance(value, dict) else f"{label}.{name}"
             if name == "_target_" and isinstance(one, str):
                 self._use_target(one)
-            self._enter(inside, one, depth - 1)
+            self._enter(inside, one, depth - 1, why)
 
     def _kind(self, label: str) -> str:
         """Fields that the loader's own code sets are filled when it runs: before or after."""
