@@ -2,16 +2,18 @@
 
 The code of ``make_loader`` isn't run but read, with the objects at hand that it refers to. A path
 such as ``args.size`` is followed for as long as it is clear where it leads: through locals, into
-the user's own functions, into the fields of the user's own objects. Where a value is computed with,
-or handed to a library, it is *used*: from there on all of it counts.
+the user's own functions, into the fields of the user's own objects. Where a value decides something
+or is handed to a library, it is *used*: from there on all of it counts. What is computed from it
+is ``Derived``, and uses it once it is used itself.
 
-=============  =============================================================
-``values``     what an expression may stand for
-``follow``     statements and expressions: this module
-``calls``      what happens when something is called
-``lookups``    attributes and items of what is known
-``reached``    what was used: by its label, with a digest
-=============  =============================================================
+================  ==========================================================
+``values``        what an expression may stand for
+``follow``        statements and expressions: this module
+``calls``         what happens when something is called
+``command_line``  what a parser gives that the loader calls itself
+``lookups``       attributes and items of what is known
+``reached``       what was used: by its label, with a digest
+================  ==========================================================
 """
 
 from __future__ import annotations
