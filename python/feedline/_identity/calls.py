@@ -6,34 +6,20 @@ import argparse
 import ast
 import builtins
 import collections
-import copy
 import dataclasses
-import datetime
 import functools
-import importlib
 import inspect
-import json
-import logging
 import operator
-import os
-import pathlib
-import re
-import shutil
-import sys
 import types
-import uuid
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from feedline._identity import sources
 from feedline._identity.command_line import Parser, command_line
-from feedline._identity.digests import HOW_IT_LOADS, is_data_loader
-from feedline._identity.lookups import Lookups
 from feedline._identity.origin import is_user_class, is_user_function
+from feedline._identity.standard import Standard, what_is_loaded
 from feedline._identity.values import (
     Atom,
     Bound,
-    Derived,
     Function,
     Items,
     Known,
@@ -45,7 +31,6 @@ from feedline._identity.values import (
     Partial,
     Scope,
     Table,
-    constants,
     derived,
     join,
     key_of,
@@ -62,43 +47,12 @@ _MOST_CALLS = 20_000
 # With so many different things that are made on the way a function is followed; then with all.
 _MOST_CONTEXTS = 24
 
-# What gives its argument back, or a copy of it.
-_HANDS_ON = {id(one) for one in (copy.copy, copy.deepcopy, vars, dict, list, tuple, iter)}
-_HANDS_ON_BY_NAME = {"OmegaConf.to_container", "OmegaConf.create", "OmegaConf.to_object"}
-# What tells the user something, or makes a folder for it: nothing that is loaded depends on it.
-_TELLS = {
-    id(one) for one in (print, id, os.makedirs, os.mkdir, os.remove, os.unlink, shutil.rmtree)
-}
-_TELLING_MODULES = {"logging", "warnings", "_warnings", "traceback", "pprint"}
-_TELLING_METHODS = {"mkdir", "touch", "write_text", "write_bytes"}
-# What does nothing but compute something from what it is given.
-_COMPUTES = {
-    id(one)
-    for one in (
-        *(abs, all, any, ascii, bin, bool, bytes, chr, complex, divmod, enumerate, float, format),
-        *(frozenset, hash, hex, int, len, max, min, oct, ord, pow, range, repr, reversed, round),
-        *(set, slice, sorted, str, sum, zip, operator.attrgetter, operator.itemgetter),
-        *(pathlib.Path, pathlib.PurePath, pathlib.PosixPath, json.dumps),
-    )
-}
-_COMPUTING_MODULES = {"posixpath", "genericpath", "math", "time", "_operator", "operator"}
-_PLAIN: tuple[type, ...] = (
-    *(str, bytes, int, float, complex, pathlib.PurePath, uuid.UUID),
-    *(datetime.date, datetime.time, datetime.timedelta),
-)
-_COMPUTING_METHODS = {
-    name for kind in (str, bytes, pathlib.Path) for name in dir(kind) if name[0] != "_"
-}
 # What sees all variables of its caller.
 _SEES_ALL = {"locals", "exec", "save_hyperparameters"}
 _PARSES = {"parse_args", "parse_known_args"}
-# What is written to: whatever is told to it is only told.
-_SINK = Known(logging.getLogger("feedline"), "")
-# What writes something to a file that it is given.
-_WRITES = {"dump", "safe_dump", "writer", "DictWriter", "save", "savetxt", "write"}
 
 
-class Calls(Lookups):
+class Calls(Standard):
     """What a call reaches, and what it may return."""
 
     def __init__(self, root_globals: dict[str, Any]) -> None:
@@ -120,13 +74,8 @@ class Calls(Lookups):
 
     def call(self, callee: Maybe, args: list[Maybe], keywords: dict[str, Maybe]) -> Maybe:
         if not callee:
-            self._use_all(args, keywords)
+            self.use_all(args, keywords)
         return join(*(self._call_one(one, args, keywords) for one in callee))
-
-    def _use_all(self, args: list[Maybe], keywords: dict[str, Maybe]) -> Maybe:
-        for one in (*args, *keywords.values()):
-            self.use(one)
-        return ()
 
     def special(
         self,
@@ -160,7 +109,7 @@ class Calls(Lookups):
 
     def _evaluate(self, args: list[Maybe], scope: Scope) -> Maybe:
         """``eval(text)``."""
-        self._use_all(args, {})
+        self.use_all(args, {})
         text = text_of(args[0])
         try:
             if text is not None and len(args) == 1:
@@ -186,19 +135,19 @@ class Calls(Lookups):
         if isinstance(atom, LocalClass):
             return self.construct(atom, args, keywords)
         if isinstance(atom, LibraryMethod):
-            return self._call_library_method(atom, args, keywords)
+            return self.call_library_method(atom, args, keywords)
         if isinstance(atom, Made):
             method = self._user_method(atom, "__call__")
             if method:
                 return self.call(method, args, keywords)
         self.use((atom,))
-        return self._use_all(args, keywords)
+        return self.use_all(args, keywords)
 
     # Objects that exist.
 
     def _call_known(self, atom: Known, args: list[Maybe], keywords: dict[str, Maybe]) -> Maybe:
         value, label = atom.value, atom.label
-        special = self._call_special(value, args, keywords)
+        special = self.call_standard(value, args, keywords)
         if special is not None:
             return special
         if isinstance(value, types.FunctionType):
@@ -219,7 +168,7 @@ class Calls(Lookups):
                 (self.known(value.func, label),), [*given, *args], {**named, **keywords}
             )
         if isinstance(value, operator.methodcaller) and args:
-            return self._call_by_name(value, args)
+            return self.call_by_name(value, args)
         wrapped = getattr(value, "__wrapped__", None)
         if wrapped is not None and not isinstance(value, types.ModuleType):
             # functools.cache, and what decorates without changing
@@ -228,180 +177,7 @@ class Calls(Lookups):
         if method:
             return self.call(method, args, keywords)
         self.use((atom,))
-        return self._use_all(args, keywords)
-
-    def _call_special(
-        self, value: Any, args: list[Maybe], keywords: dict[str, Maybe]
-    ) -> Maybe | None:
-        """Functions of Python's own that look at less than all of what they are given."""
-        first = args[0] if args else ()
-        module = getattr(value, "__module__", None)
-        if value is logging.getLogger:
-            return (_SINK,)
-        if _tells(value):
-            return ()
-        if value is open and _is_written(args, keywords):
-            return (_SINK,)
-        if getattr(value, "__name__", "") in _WRITES and any(_SINK in one for one in args):
-            return (_SINK,)
-        if value in (isinstance, issubclass, callable):
-            self._use_types(first)
-            return ()
-        if value is type and len(args) == 1:
-            return join(*map(self._type_of, first))
-        if getattr(value, "__qualname__", "") in _HANDS_ON_BY_NAME and first:
-            return first
-        if id(value) in _HANDS_ON or (value is types.SimpleNamespace and keywords):
-            return self._hand_on(value, first, keywords)
-        if value in (dataclasses.replace, dataclasses.asdict) and first:
-            return join(*(self._copied(value, one, keywords) for one in first))
-        if value in (getattr, hasattr) and len(args) > 1:
-            return self._get(value, args)
-        if value is functools.partial and first:
-            return (Partial(first, args[1:], keywords),)
-        if value is os.getenv and first:
-            found = self.item(self.known(os.environ, "os.environ"), first)
-            return join(found, *args[1:2])
-        if value is os.path.expandvars and first:
-            return self._expand(first)
-        if value in (importlib.import_module, __import__) and args:
-            return self._import(first)
-        if value in (map, filter, functools.reduce) and len(args) > 1:
-            return self._apply(value, args)
-        if value is operator.methodcaller and len(args) == 1 and text_of(first) and not keywords:
-            return (self.known(operator.methodcaller(str(text_of(first))), ""),)
-        if value in (enumerate, reversed) and (each := self.each(first)) is not None:
-            if value is enumerate:
-                return (Items([(Items([(), one]),) for one in each]),)
-            return (Items(each[::-1]),)
-        if value is sorted and not keywords and (each := self.each(first)) is not None:
-            return (Items([join(*each)], count=join(*map(self.count_of, first))),)
-        if id(value) in _COMPUTES or (module in _COMPUTING_MODULES and callable(value)):
-            return self._compute(value, args, keywords)
-        return None
-
-    def _compute(
-        self, function: Callable[..., Any], args: list[Maybe], keywords: dict[str, Maybe]
-    ) -> Maybe:
-        if function in (str, repr, format) and args:
-            args = [self.as_text(args[0]), *args[1:]]
-        if function is str and len(args) == 1:
-            plain = constants(args[0])
-            if plain is not None and len(plain) == 1 and isinstance(plain[0], str | int):
-                return derived(*args, value=str(plain[0]))
-        return derived(*args, *keywords.values())
-
-    def as_text(self, maybe: Maybe) -> Maybe:
-        """What an object of the user's is shown as, where its class says so."""
-        found: list[Maybe] = []
-        for atom in maybe:
-            names = ("__format__", "__str__", "__repr__")
-            methods = join(*(self._user_method(atom, name) for name in names))
-            found.append(self.call(methods, [], {}) if methods else (atom,))
-        return join(*found)
-
-    def _use_types(self, maybe: Maybe) -> None:
-        """Only what something is counts."""
-        for atom in maybe:
-            if isinstance(atom, Known) and atom.label:
-                self.put(f"type({atom.label})", type(atom.value).__qualname__)
-            elif isinstance(atom, Derived):
-                self.use((atom,))
-
-    def _type_of(self, atom: Atom) -> Maybe:
-        if isinstance(atom, Known):
-            return (self.known(type(atom.value), type(atom.value).__qualname__),)
-        if isinstance(atom, Made):
-            return self.attribute(atom, "__class__")
-        return derived((atom,))
-
-    def _copied(self, value: Any, atom: Atom, keywords: dict[str, Maybe]) -> Maybe:
-        """What ``dataclasses.replace`` and ``asdict`` make: field by field."""
-        fields: dict[str, Maybe] | None = None
-        if isinstance(atom, Made):
-            fields = dict(atom.fields)
-        elif isinstance(atom, Known) and dataclasses.is_dataclass(atom.value):
-            names = [one.name for one in dataclasses.fields(atom.value)]
-            fields = {name: self.attribute(atom, name) for name in names}
-        if fields is None:
-            self.use((atom,))
-            return self._use_all([], keywords)
-        fields.update(keywords)
-        if value is dataclasses.asdict:
-            return (Table(dict(fields)),)
-        cls = atom.cls if isinstance(atom, Made) else type(atom.value)  # type: ignore[union-attr]
-        return (Made(cls, fields),)
-
-    def _expand(self, first: Maybe) -> Maybe:
-        environment = self.known(os.environ, "os.environ")
-        found: list[Maybe] = []
-        for text in constants(first) or ():
-            for pair in re.findall(r"\$(\w+)|\$\{([^}]*)\}", str(text)):
-                found.append(self.item(environment, (Known(pair[0] or pair[1], ""),)))
-        if constants(first) is None:
-            self.say_opaque("os.path.expandvars", "which variables it looks up")
-        return derived(first, *found)
-
-    def _import(self, first: Maybe) -> Maybe:
-        self.use(first)
-        names = constants(first)
-        if names is None:
-            self.say_opaque("import_module", "a module whose name is not known before")
-            return ()
-        return join(*(self.module(str(name)) for name in names))
-
-    def _apply(self, value: Any, args: list[Maybe]) -> Maybe:
-        """Functions that are called with each element."""
-        function, inside = args[0], [self.elements(one) for one in args[1:]]
-        count = join(*(self.count_of(atom) for one in args[1:] for atom in one))
-        if value is map:
-            return (Items([self.call(function, inside, {})], count=count),)
-        if value is filter:
-            self.use(self.call(function, inside[:1], {}))
-            return (Items(inside[:1], count=count),)
-        start = join(inside[0], *args[2:3])
-        once = self.call(function, [start, inside[0]], {})
-        return join(start, self.call(function, [join(start, once), inside[0]], {}))
-
-    def _call_by_name(self, caller: operator.methodcaller, args: list[Maybe]) -> Maybe:
-        reduced: Any = caller.__reduce__()
-        name, *given = reduced[1]
-        if not isinstance(name, str):  # with keyword arguments it is a partial
-            self.use((self.known(caller, "methodcaller"),))
-            return self._use_all(args, {})
-        found = join(*(self.attribute(one, name) for one in args[0]))
-        return self.call(found, [(self.known(one, f"methodcaller.{name}"),) for one in given], {})
-
-    def _hand_on(self, value: Any, first: Maybe, keywords: dict[str, Maybe]) -> Maybe:
-        if value is vars:
-            return join(
-                *(
-                    self.attribute(one, "__dict__")
-                    if not isinstance(one, Made)
-                    else (Table(dict(one.fields)),)
-                    for one in first
-                )
-            )
-        if keywords:
-            table = Table({})
-            self.merge(table, first)
-            table.items.update(keywords)
-            return (table,)
-        # A copy, for what is added to it isn't in the other.
-        return tuple(_copy_of(one) for one in first)
-
-    def _get(self, value: Callable[..., Any], args: list[Maybe]) -> Maybe:
-        names = constants(args[1])
-        if names is None or not all(isinstance(one, str) for one in names):
-            if any(isinstance(one, Known | Made) for one in args[0]):
-                self.say_opaque("getattr", "an attribute whose name is not known before")
-            return self._use_all(args, {})
-        self.use(args[1])
-        found = join(*(self.attribute(one, name) for one in args[0] for name in names))
-        if value is hasattr:
-            self.use_truth(found)
-            return ()
-        return join(found, *args[2:3])
+        return self.use_all(args, keywords)
 
     def _call_class(
         self, cls: type, label: str, args: list[Maybe], keywords: dict[str, Maybe]
@@ -420,114 +196,15 @@ class Calls(Lookups):
             parser = Parser(is_clear=not {"parents", "prefix_chars"} & keywords.keys())
             self._alive.append(parser)
             return (parser,)
-        keywords = _what_is_loaded(cls, keywords)
+        keywords = what_is_loaded(cls, keywords)
         self._note_given(cls, join(*args, *keywords.values()))
-        return self._use_all(args, keywords)
+        return self.use_all(args, keywords)
 
     def _note_given(self, to: types.FunctionType | type, given: Maybe) -> None:
         """Remember whose fault it is that all of something counts."""
         for one in given:
             if isinstance(one, Known) and one.label:
                 self._given_to.setdefault(one.label, f"{to.__module__}.{to.__qualname__}")
-
-    def _call_library_method(
-        self, atom: LibraryMethod, args: list[Maybe], keywords: dict[str, Maybe]
-    ) -> Maybe:
-        receiver, name = atom.receiver, atom.name
-        value = receiver.value if isinstance(receiver, Known) else None
-        if tells(atom):
-            return ()
-        is_mapping = isinstance(receiver, Table) or (
-            isinstance(receiver, Known) and (isinstance(value, Mapping) or hasattr(value, "keys"))
-        )
-        if is_mapping and name == "setdefault" and args and isinstance(receiver, Table):
-            found = self.item(receiver, args[0])
-            self.set_item(receiver, args[0], join(*args[1:2]))
-            return join(found, *args[1:2])
-        if is_mapping and name in ("get", "pop", "setdefault") and args:
-            return join(self.item(receiver, args[0]), *args[1:2])
-        if is_mapping and name == "copy":
-            return (_copy_of(receiver),)
-        if name in ("items", "values", "keys"):
-            entries = self.entries_of(receiver, name)
-            if entries is not None:
-                return entries
-        if isinstance(receiver, Table) and name == "update":
-            for one in args:
-                self.merge(receiver, one)
-            for key, one in keywords.items():
-                self.add_entry(receiver, key, one)
-            return ()
-        if isinstance(receiver, Items) and name in ("append", "add", "insert", "extend", "update"):
-            for one in args:
-                self.add_item(receiver, self.elements(one) if name in ("extend", "update") else one)
-            return ()
-        if isinstance(receiver, Items) and name == "pop":
-            return join(*receiver.items)
-        if isinstance(receiver, Items) and name == "copy":
-            return (_copy_of(receiver),)
-        if isinstance(receiver, Parser):
-            return self._declare(receiver, name, args, keywords)
-        if name in ("_asdict", "_replace") and hasattr(value, "_fields"):
-            names: tuple[str, ...] = value._fields  # type: ignore[union-attr]
-            fields = {one: self.attribute(receiver, one) for one in names}
-            return (Table({**fields, **keywords}),)
-        if isinstance(value, _PLAIN):
-            return self._call_plain(receiver, name, args, keywords)
-        if isinstance(receiver, Derived) and name in _COMPUTING_METHODS:
-            if isinstance(receiver.value, str):
-                return self._call_plain(receiver, name, args, keywords)
-            return derived((receiver,), *args, *keywords.values())
-        if isinstance(receiver, Items | Table | Derived):
-            # Whatever it does, with what it is given: to the container, or with it.
-            self._use_all(args, keywords)
-            return derived((receiver,))
-        if name in ("append", "add", "extend", "update", "insert", "setdefault"):
-            self.note_filled(receiver)
-        # What a base class is told when an object is made says nothing of the object's methods.
-        if isinstance(receiver, Parent) and name in ("__init__", "__new__"):
-            owner = receiver.owner if isinstance(receiver.owner, type) else object
-            return self._use_all(args, _what_is_loaded(owner, keywords))
-        self.use((receiver,))
-        return self._use_all(args, keywords)
-
-    def _declare(
-        self, parser: Parser, name: str, args: list[Maybe], keywords: dict[str, Maybe]
-    ) -> Maybe:
-        """``add_argument`` and its like."""
-        if name in ("add_argument_group", "add_mutually_exclusive_group"):
-            return (parser,)
-        names = [constants(one) for one in args]
-        given = {key: constants(one) for key, one in keywords.items() if key != "default"}
-        flat = [one[0] for one in names if one and len(one) == 1]
-        shape = {key: one[0] for key, one in given.items() if one and len(one) == 1}
-        is_clear = all(key in shape for key in ("dest", "nargs", "action") if key in given)
-        if name == "add_argument" and is_clear and len(flat) == len(args):
-            parser.declare(flat, shape, keywords.get("default", (Known(None, ""),)))
-        else:
-            parser.is_clear = False
-            self._use_all(args, keywords)
-        return ()
-
-    def _call_plain(
-        self, receiver: Atom, name: str, args: list[Maybe], keywords: dict[str, Maybe]
-    ) -> Maybe:
-        """A method of a text or a number: what it gives depends on nothing else."""
-        text = text_of((receiver,))
-        found_args = [constants(one) for one in args]
-        given = [one[0] for one in found_args if one and len(one) == 1]
-        everything: list[Maybe] = [(receiver,), *args, *keywords.values()]
-        if text is None or keywords or len(given) != len(args):
-            return derived(*everything)
-        try:
-            found = getattr(text, name)(*given)
-        except Exception:
-            return derived(*everything)
-        if isinstance(found, str):
-            return derived(*everything, value=found)
-        if isinstance(found, list | tuple) and all(isinstance(one, str) for one in found):
-            return (Items([derived(*everything, value=one) for one in found]),)
-        return derived(*everything)
 
     # The user's functions.
 
@@ -555,7 +232,7 @@ class Calls(Lookups):
         node = sources.find(code, is_sent=is_sent)
         if node is None:
             self._use_code(function, owned, variables)
-            return self._use_all(args, keywords)
+            return self.use_all(args, keywords)
         self.note_source(label, sources.shown(node, code.co_filename), sources.digest_of(node))
         for name, one in _defaults(function).items():
             variables[name] = (self.known(one, f"{owned}({name})"),)
@@ -585,7 +262,7 @@ class Calls(Lookups):
         node = sources.find(function.__code__, is_sent=False) if is_plain else None
         if node is None:
             self._note_given(function, given)
-            return self._use_all(args, keywords)
+            return self.use_all(args, keywords)
         defaults: dict[str, Maybe] = {
             name: (self.known(one, f"{function.__qualname__}({name})"),)
             for name, one in _defaults(function).items()
@@ -658,7 +335,7 @@ class Calls(Lookups):
         if key in self._returned:
             return self._returned[key]
         if self._rounds[id(node)] >= _MOST_ROUNDS:
-            return self._use_all(args, keywords)
+            return self.use_all(args, keywords)
         given = join(*args, *keywords.values())
         context = (key_of(atom), id(node))
         returned = self._contexts.setdefault(context, [])
@@ -666,11 +343,11 @@ class Calls(Lookups):
         if is_new and len(returned) >= _MOST_CONTEXTS:
             for one in given:
                 self.use(join(*one.fields.values()) if isinstance(one, Made) else ())
-            self._use_all(args, keywords)
+            self.use_all(args, keywords)
             return derived(*returned)
         if len(self._returned) >= _MOST_CALLS:
             self.say_opaque("make_loader", f"what follows after {_MOST_CALLS:,} calls")
-            return self._use_all(args, keywords)
+            return self.use_all(args, keywords)
         if self._depth >= _MOST_DEPTH or self._nesting >= _MOST_NESTING:
             # Its result counts as a whole, since who called it goes on without.
             rounds = self._rounds.copy()
@@ -740,11 +417,11 @@ class Calls(Lookups):
         if given.vararg is not None:
             scope.variables[given.vararg.arg] = (Items(more),)
         else:
-            self._use_all(more, {})
+            self.use_all(more, {})
         if given.kwarg is not None:
             scope.variables[given.kwarg.arg] = (Table(dict(left)),)
         else:
-            self._use_all([], left)
+            self.use_all([], left)
 
     # The user's classes.
 
@@ -759,7 +436,7 @@ class Calls(Lookups):
             if init is not None:
                 self._call_one(Bound(init, made), args, keywords)
             else:
-                self._use_all(args, keywords)
+                self.use_all(args, keywords)
             return (made,)
         for base in cls.__mro__:
             if not is_user_class(base):
@@ -773,7 +450,7 @@ class Calls(Lookups):
             if isinstance(function, types.FunctionType) and is_user_function(function):
                 self._call_function(function, [(made,), *args], keywords)
             elif name == "__init__" or not isinstance(found, types.BuiltinFunctionType):
-                self._use_all(args, _what_is_loaded(cls, keywords))
+                self.use_all(args, what_is_loaded(cls, keywords))
         return (made,)
 
     def _fill(self, made: Made, cls: type, args: list[Maybe], keywords: dict[str, Maybe]) -> None:
@@ -812,44 +489,6 @@ def _defaults(function: types.FunctionType) -> dict[str, Any]:
     return {**found, **(function.__kwdefaults__ or {})}
 
 
-def tells(atom: Atom) -> bool:
-    """Whether calling something only tells somebody something."""
-    if isinstance(atom, Known):
-        return _tells(atom.value)
-    if not isinstance(atom, LibraryMethod):
-        return False
-    value = atom.receiver.value if isinstance(atom.receiver, Known) else None
-    is_output = value is not None and (value is sys.stdout or value is sys.stderr)
-    return is_output or isinstance(value, logging.Logger) or atom.name in _TELLING_METHODS
-
-
-def _tells(function: Any) -> bool:
-    module = getattr(function, "__module__", None)
-    is_function = isinstance(function, types.FunctionType | types.BuiltinFunctionType)
-    return id(function) in _TELLS or (is_function and module in _TELLING_MODULES)
-
-
-def _what_is_loaded(cls: type, keywords: dict[str, Maybe]) -> dict[str, Maybe]:
-    """The arguments of a class without those that say how a DataLoader works."""
-    if not is_data_loader(cls):
-        return keywords
-    return {key: one for key, one in keywords.items() if key not in HOW_IT_LOADS}
-
-
-def _is_written(args: list[Maybe], keywords: dict[str, Maybe]) -> bool:
-    """Whether ``open`` is told to write."""
-    mode = text_of(args[1] if len(args) > 1 else keywords.get("mode", ()))
-    return mode is not None and mode[:1] in "wax"
-
-
-def _copy_of(atom: Atom) -> Atom:
-    if isinstance(atom, Items):
-        return Items(list(atom.items), atom.order, atom.count)
-    if isinstance(atom, Table):
-        return Table(dict(atom.items), atom.rest)
-    return atom
-
-
 def _parser(callee: Maybe) -> Parser | argparse.ArgumentParser | None:
     for one in callee:
         receiver = one.receiver if isinstance(one, LibraryMethod) else None
@@ -860,4 +499,4 @@ def _parser(callee: Maybe) -> Parser | argparse.ArgumentParser | None:
     return None
 
 
-__all__ = ["Calls", "tells"]
+__all__ = ["Calls"]

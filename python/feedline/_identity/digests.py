@@ -15,8 +15,6 @@ import functools
 import hashlib
 import io
 import logging
-import marshal
-import operator
 import os
 import pathlib
 import pickle
@@ -32,6 +30,7 @@ from typing import Any
 
 from feedline._identity import sources
 from feedline._identity.origin import is_container, is_user_class, is_user_function
+from feedline._identity.plain import LONG, PLAIN, NotPlainError, combined, dumped
 
 # Arrays up to this size are read whole; of larger ones, evenly spread parts.
 _MOST_BYTES = 1 << 30
@@ -62,16 +61,11 @@ _TYPED_BITS = 64
 # What the first word of a Mersenne Twister is that was seeded with many words.
 _OF_MANY_WORDS = 0x80000000
 
-_PLAIN = (bool, int, float, str, bytes)
-_PLAIN_KINDS = frozenset((*_PLAIN, type(None)))
-_PATHS = frozenset((pathlib.PosixPath, pathlib.PurePosixPath))
-# Lists of plain values that are longer than this are digested in one go.
-_LONG = 100
 # Arrays up to this size are copied together, so many at a time.
 _SMALL_BYTES = 1 << 16
 _TOGETHER = 4096
 
-_SHOWN = (*_PLAIN, list, tuple, dict, set, pathlib.PurePath)
+_SHOWN = (*PLAIN, list, tuple, dict, set, pathlib.PurePath)
 _MOST_SHOWN = 40
 
 # Told of what a digest only names; says whether it compares that itself.
@@ -170,7 +164,7 @@ class _Walk:
 
     def _walk(self, value: Any, label: str, depth: int) -> None:
         kind = type(value)
-        if value is None or kind in _PLAIN:
+        if value is None or kind in PLAIN:
             self.add(value, label, depth)
         elif kind in (list, tuple):
             self._put(kind.__name__, str(len(value)))
@@ -215,12 +209,12 @@ class _Walk:
 
     def _all_at_once(self, value: Any, label: str) -> bool:
         """Digest long lists and dicts of plain values, or of small arrays, in native code."""
-        if len(value) <= _LONG:
+        if len(value) <= LONG:
             return False
         try:
-            self._put("plain", marshal.dumps(_canonical(self._states(value, label)), 2))
+            self._put("plain", dumped(self._states(value, label)))
             return True
-        except (_NotPlainError, RecursionError):
+        except (NotPlainError, RecursionError):
             pass
         return isinstance(value, list | tuple) and self._stacked(value, label)
 
@@ -509,76 +503,6 @@ class _Walk:
             self._mapping("state", state, label, depth)
         else:
             self.add(state, label, depth + 1)
-
-
-class _NotPlainError(Exception):
-    pass
-
-
-def _canonical(value: Any) -> Any:
-    """The same in the types that marshal writes, equal for what is equal: dicts are sorted.
-
-    What stands for another type begins with ``...``, which isn't plain itself.
-    """
-    kind = type(value)
-    if kind in _PLAIN_KINDS:
-        return value
-    if kind is list or kind is tuple:
-        kinds = set(map(type, value))
-        if kinds <= _PLAIN_KINDS:
-            return value
-        if kinds <= _PATHS:
-            return (..., "paths", kind is list, list(map(str, value)))
-        if len(value) > _LONG and len(kinds) == 1 and (table := _columns(value, *kinds)):
-            return (..., kind is list, *table)
-        inside = [_canonical(one) for one in value]
-        return inside if kind is list else tuple(inside)
-    if kind is dict:
-        kinds = set(map(type, value))
-        if kinds == {str} or kinds == {int}:
-            items = sorted(value.items())
-        elif not kinds:
-            items = []
-        else:
-            raise _NotPlainError
-        if set(map(type, value.values())) <= _PLAIN_KINDS:
-            return (..., "dict", items)
-        return (..., "dict", [(key, _canonical(one)) for key, one in items])
-    if kind is set or kind is frozenset:
-        kinds = set(map(type, value))
-        if kinds == {str} or kinds == {int}:
-            return (..., "set", sorted(value))
-    if kind in _PATHS:
-        return (..., "path", str(value))
-    raise _NotPlainError
-
-
-def _columns(rows: Any, kind: type) -> tuple[Any, ...] | None:
-    """Dicts of the same keys, or tuples of one length, by their columns: a few long lists."""
-    if kind is dict and len(found := set(map(frozenset, rows))) == 1:
-        keys = found.pop()
-        if set(map(type, keys)) == {str}:
-            names = sorted(keys)
-            return (
-                "dicts",
-                names,
-                [_canonical(list(map(operator.itemgetter(name), rows))) for name in names],
-            )
-    if kind is tuple and len(set(map(len, rows))) == 1:
-        return (
-            "tuples",
-            len(rows),
-            [_canonical(list(map(operator.itemgetter(at), rows))) for at in range(len(rows[0]))],
-        )
-    return None
-
-
-def combined(parts: Iterable[str]) -> str:
-    """One digest of many texts."""
-    hasher = hashlib.blake2b(digest_size=12)
-    for one in parts:
-        hasher.update(one.encode("utf-8", "backslashreplace") + b"\0")
-    return hasher.hexdigest()
 
 
 def is_data_loader(cls: type) -> bool:

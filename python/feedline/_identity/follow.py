@@ -10,9 +10,11 @@ is ``Derived``, and uses it once it is used itself.
 ``values``        what an expression may stand for
 ``follow``        statements and expressions: this module
 ``calls``         what happens when something is called
+``standard``      the same for Python's own functions
 ``command_line``  what a parser gives that the loader calls itself
 ``lookups``       attributes and items of what is known
 ``reached``       what was used: by its label, with a digest
+``entries``       what came of it, and how two of them differ
 ================  ==========================================================
 """
 
@@ -26,7 +28,8 @@ from collections.abc import Callable
 from typing import Any
 
 from feedline._identity import sources
-from feedline._identity.calls import Calls, tells
+from feedline._identity.calls import Calls
+from feedline._identity.standard import tells
 from feedline._identity.values import (
     MOST_ALTERNATIVES,
     UNKNOWN,

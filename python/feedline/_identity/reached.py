@@ -13,11 +13,12 @@ import pathlib
 import re
 import types
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from feedline._identity import sources
 from feedline._identity.command_line import CommandLine, Parser
-from feedline._identity.digests import OF_A_RUN, Digester, combined, is_data_loader, shown
+from feedline._identity.digests import OF_A_RUN, Digester, is_data_loader, shown
+from feedline._identity.entries import Entry, folded
 from feedline._identity.origin import (
     PROTOCOLS,
     is_container,
@@ -50,13 +51,8 @@ ABSENT = "(not there)"
 # A configuration with more entries than this is compared as one.
 _MOST_FIELDS = 200
 _LONGEST_PATH = 1000
-# More entries of one kind than this (`samples[7].label`) are compared as one.
-_MOST_OF_A_KIND = 100
-_MOST_ENTRIES = 3000
 # Of so many objects of a class the fields are told apart.
 _MOST_OF_A_CLASS = 500
-# Parts of labels by which entries are of one kind: places, then keys, then all that follows a name.
-_FOLDS = ((r"\[\d+\]| \(\d+\)", _MOST_OF_A_KIND), (r"\[[^]]*\]", 2), (r"[.\[(].*", 1))
 # Methods by which Python, torch or a feed use an object; the rest is the user's own affair.
 _NOT_USED = {
     *("__init__", "__new__", "__post_init__", "__init_subclass__", "__class_getitem__"),
@@ -64,27 +60,6 @@ _NOT_USED = {
 }
 _ASKED_FOR = {"set_epoch", "state_dict", "load_state_dict", "collate_fn"}
 _BUILTIN: tuple[Any, ...] = (dict, list, tuple, set, str, bytes, int, float)
-
-
-class Entry(NamedTuple):
-    """One thing that two loaders may differ in.
-
-    =========  ======================================================================
-    kind       differs if
-    =========  ======================================================================
-    (none)     the digests do, or only one of the loaders has it
-    "path"     its digest, the path in full, does, and leads to something
-    "lazy"     its digest does; what wasn't filled yet, and has none, is like any other
-    "unsure"   perhaps, if its digest does: that is said, and isn't an error
-    =========  ======================================================================
-    """
-
-    label: str
-    shown: str
-    digest: str
-    kind: str = ""
-    # Why all of what it belongs to counts, if that is a library's doing.
-    why: str = ""
 
 
 class Reached:
@@ -96,6 +71,7 @@ class Reached:
         self._root_name = str(root_globals.get("__name__", "__main__"))
         # By label: different things may have one, and are numbered.
         self._values: dict[str, list[Any]] = {}
+        self._numbers: dict[str, dict[str, int]] = {}
         self._owners: dict[str, dict[int, int]] = {}
         self._texts: dict[str, Entry] = {}
         self._todo: list[Callable[[], object]] = []
@@ -188,6 +164,11 @@ class Reached:
             else:
                 self._once(self._key(atom), functools.partial(self._use_call, atom))
                 self._alive.append(atom)
+
+    def use_all(self, args: list[Maybe], keywords: dict[str, Maybe]) -> Maybe:
+        for one in (*args, *keywords.values()):
+            self.use(one)
+        return ()
 
     def use_order(self, items: Items) -> None:
         if items.order is not None:
@@ -487,8 +468,8 @@ class Reached:
         values = self._values[label]
         if len(values) == 1:
             return label
-        digests = [self._digester.digest(one, label) for one in values]
-        number = list(dict.fromkeys(digests)).index(self._digester.digest(value, label)) + 1
+        numbers = self._numbers.setdefault(label, {self._digester.digest(values[0], label): 1})
+        number = numbers.setdefault(self._digester.digest(value, label), len(numbers) + 1)
         return label if number == 1 else f"{label} ({number})"
 
     def _enter(self, label: str, value: Any, depth: int, why: str = "") -> None:
@@ -581,25 +562,3 @@ def entry_points(cls: type) -> list[str]:
             if is_code and is_asked and name not in _NOT_USED:
                 found.setdefault(name)
     return list(found)
-
-
-def folded(entries: list[Entry]) -> list[Entry]:
-    """The same in fewer entries: those of one kind, as of a list's elements, become one."""
-    for pattern, least in _FOLDS:
-        kinds: dict[tuple[str, str], list[Entry]] = {}
-        for one in entries:
-            name = re.sub(pattern, "[…]", one.label)
-            kinds.setdefault((name, one.kind), []).append(one)
-        entries = []
-        for (name, kind), members in kinds.items():
-            if len(members) <= least:
-                entries += members
-                continue
-            first = ", ".join(one.shown for one in members[:3])
-            # Of paths the first one tells whether all lead elsewhere.
-            of_all = combined(part for one in members for part in (one.label, one.digest))
-            digest = members[0].digest if kind == "path" else of_all
-            entries.append(Entry(name, f"{first}, … ({len(members)})", digest, kind))
-        if len(entries) <= _MOST_ENTRIES:
-            break
-    return sorted(entries)
