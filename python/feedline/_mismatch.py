@@ -166,6 +166,13 @@ def compare(
     return False
 
 
+def is_same(here: Description, before: Record) -> bool:
+    """Whether a server was started with these loaders, for all that can be seen."""
+    if (here.key, here.options) != (before.key, before.options):
+        return False
+    return not any(any(_differences(feed, here, before, 0)) for feed in here.identity)
+
+
 def _different_keys(here: Description, running: Record, server_pid: int) -> list[str]:
     if here.key == running.key:
         return []

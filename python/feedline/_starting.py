@@ -70,15 +70,6 @@ class Record:
         kept = {key: getattr(self, key) for key in ("identity", "key", "options", "runs")}
         return Record(now(), serves=True, **kept)
 
-    def goes_on_after(self, before: Record) -> None:
-        """Take over the runs before, if their server was started with the same."""
-        is_same = (self.identity, self.key, self.options) == (
-            before.identity,
-            before.key,
-            before.options,
-        )
-        self.runs = before.runs if is_same else {}
-
 
 def failure(record: Record) -> FeedlineError:
     """The error that a start failed with, as its server raised it."""
