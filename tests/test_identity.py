@@ -434,9 +434,18 @@ class Odd:
     pass
 odds = [Odd(), Odd(), object()]
 table = {{tag: len(tag) for tag in tags}}
+def scaled(k):
+    return lambda x: x * k
+class Odder:
+    def __init__(self, k):
+        self.k = k
+    def __call__(self, x):
+        return x * self.k
+functions = {{scaled(1), scaled(2), scaled(3)}} | {{Odder(1), Odder(2), Odder(3)}}
 pairs = frozenset((tag, 1) for tag in tags)
 def make_loader():
-    return DataLoader(D([tags, table, pairs, odds], 3), collate_fn=lambda x: x in {{"a", "b", "c"}})
+    everything = [tags, table, pairs, odds, functions]
+    return DataLoader(D(everything, 3), collate_fn=lambda x: x in {{"a", "b", "c"}})
 ''')
 print([entry.digest for entry in found.entries], found.opaque)
 """

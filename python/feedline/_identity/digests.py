@@ -199,10 +199,15 @@ class _Walk:
 
             self._digester.meet = note
             try:
-                found.append((self._apart(one, label, depth + 1), met))
+                digest = self._apart(one, label, depth + 1)
+                # Two that are alike but for what they hold are told apart by that.
+                self._digester.meet = lambda value, label: True
+                walk = _Walk(self._digester)
+                walk.add(_held(one), label, depth + 1)
+                found.append((digest, walk.hasher.digest(), met))
             finally:
                 self._digester.meet = meet
-        for digest, met in sorted(found, key=lambda one: one[0]):
+        for digest, _, met in sorted(found, key=lambda one: one[:2]):
             self._put(digest)
             for value, where in met:
                 meet(value, where)
@@ -508,6 +513,19 @@ class _Walk:
 def is_data_loader(cls: type) -> bool:
     data = sys.modules.get("torch.utils.data")
     return data is not None and issubclass(cls, data.DataLoader)
+
+
+def _held(value: Any) -> Any:
+    """What a closure or an object holds."""
+    if not isinstance(value, types.FunctionType):
+        return dict(getattr(value, "__dict__", None) or {})
+    held = [value.__defaults__, value.__kwdefaults__]
+    for cell in value.__closure__ or ():
+        try:
+            held.append(cell.cell_contents)
+        except ValueError:  # it has no value yet
+            held.append(None)
+    return held
 
 
 def _function_token(function: Any) -> str:
