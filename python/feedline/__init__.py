@@ -1,4 +1,4 @@
-"""One loader, many trainers.
+"""One loader, many jobs.
 
 A feed is a log of samples in shared memory; a consumer is a cursor on it.
 

@@ -8,6 +8,7 @@ taken as it is.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -84,11 +85,15 @@ def _text(key: object) -> str:
         return f"[{', '.join(map(_text, key))}]"
     if isinstance(key, dict):
         return f"{{{', '.join(sorted(f'{_text(one)}: {_text(key[one])}' for one in key))}}}"
+    if isinstance(key, os.PathLike):
+        return repr(os.fspath(key))
+    if type(key).__module__ == "numpy" and hasattr(key, "item") and not getattr(key, "shape", None):
+        key = key.item()
     if key is None or isinstance(key, str | bytes | bool | int | float):
         return repr(key)
     raise FeedValueError(
         f"key={key!r} is not a plain value\n"
-        "  give a str, a number, or a tuple or dict of those: key=(args.data, args.size)"
+        "  give a str, a path, a number, or a tuple or dict of those: key=(args.data, args.size)"
     )
 
 
@@ -103,23 +108,47 @@ def lines(options: dict[str, Any]) -> str:
 
 
 def compare(
-    name: str, here: Description, running: Record, server_pid: int, mismatch: Mismatch
+    name: str,
+    here: Description,
+    running: Mapping[str, Record | None],
+    server_pid: int,
+    mismatch: Mismatch,
 ) -> bool:
     """Raise or warn if the server has other loaders; warn if they are served otherwise.
 
-    Says whether the loaders are those that were asked for. Feeds that the server has beyond those
-    are nobody's business here.
+    ``running`` is what was left of each feed (``_starting.record_of``). Says whether the loaders
+    are those that were asked for. Feeds that the server has beyond those are nobody's business
+    here.
     """
-    if not running.serves:
-        return True
-    found = _different_keys(here, running, server_pid)
+    found: list[str] = []
+    unsure: list[str] = []
     for feed, asked in here.options.items():
-        there = running.options.get(feed, asked)
+        record = running[feed]
+        if record is None:
+            _log.warning(
+                'feed "%s" (pid %d) is not compared with the loader asked for here: '
+                "what its server was started with can't be read\n"
+                "  to be sure: feedline stop %s, then start again",
+                *(feed, server_pid, feed),
+            )
+        if record is None or not record.serves:
+            continue
+        there = record.options.get(feed, asked)
         if there != asked:
             _warn_of_options(feed, asked, there, server_pid)
         which = "" if feed == name else f"{feed}: "
-        found += [f"{which}{one}" for one in _differences(feed, here, running, server_pid)]
+        same_key = _different_keys(here, record, server_pid)
+        of_feed, unsure_of = _differences(feed, here, record, server_pid)
+        found += [one for one in same_key if one not in found]
+        found += [f"{which}{one}" for one in of_feed]
+        unsure += [f"{which}{one}" for one in unsure_of]
     if not found:
+        if unsure:
+            _log.warning(
+                'feed "%s" (pid %d) may serve another loader than the one asked for here\n%s\n'
+                "  to say what identifies the loader: key=...",
+                *(name, server_pid, "\n".join(f"  {one}" for one in unsure)),
+            )
         return True
     message = "\n".join(
         [
@@ -137,6 +166,13 @@ def compare(
     return False
 
 
+def is_same(here: Description, before: Record) -> bool:
+    """Whether a server was started with these loaders, for all that can be seen."""
+    if (here.key, here.options) != (before.key, before.options):
+        return False
+    return not any(any(_differences(feed, here, before, 0)) for feed in here.identity)
+
+
 def _different_keys(here: Description, running: Record, server_pid: int) -> list[str]:
     if here.key == running.key:
         return []
@@ -144,7 +180,9 @@ def _different_keys(here: Description, running: Record, server_pid: int) -> list
     return [f"key: {there}, {here.key or 'none'} here"]
 
 
-def _differences(feed: str, here: Description, running: Record, server_pid: int) -> list[str]:
+def _differences(
+    feed: str, here: Description, running: Record, server_pid: int
+) -> tuple[list[str], list[str]]:
     ours = here.identity[feed]
     theirs = [Entry(*one) for one in running.identity.get(feed, [])]
     # With a key, or where one of the two couldn't be followed, which was said there, the options

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from feedline._core import Batches, FeedCore
-from feedline._errors import FeedlineError
+from feedline._errors import FeedlineError, FeedMismatchError
 
 _OF_THIS_PROCESS = ("_when_missing", "keeps", "check_server")
 
@@ -122,7 +122,9 @@ class Epoch:
 
 
 def noted(error: FeedlineError, note: str | None) -> FeedlineError:
-    """The same error, with one more line."""
+    """The same error, with one more line; what a server printed explains no mismatch."""
+    if isinstance(error, FeedMismatchError):
+        return error
     if note is not None and note not in str(error):
         error.args = (f"{error}\n  {note}",)
     return error

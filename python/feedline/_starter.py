@@ -14,7 +14,7 @@ from typing import Any
 from feedline import _starting
 from feedline._core import feeds, folder_path
 from feedline._errors import FeedEndedError, FeedlineError, FeedMismatchError
-from feedline._mismatch import Description, Mismatch, compare
+from feedline._mismatch import Description, Mismatch, compare, is_same
 from feedline._parcel import pack, surroundings
 from feedline._shard import is_of_a_rank
 from feedline._starting import Record, log_path
@@ -102,7 +102,8 @@ class Starter:
                 )
             record.began, record.attempts = _starting.now(), record.attempts + 1
             self._description.put_into(record)
-            record.goes_on_after(before)
+            # The runs before are gone on with if their server was started with the same.
+            record.runs = before.runs if is_same(self._description, before) else {}
             _starting.write(lock, record, self._name)
             self._start(lock.fileno(), payload, append=goes_on)
 
@@ -189,7 +190,7 @@ class Starter:
                 owner,
             )
             return
-        running = _starting.record_of(self._name)
+        running = {feed: _starting.record_of(feed) for feed in self._options}
         if not compare(self._name, self._description, running, server_pid, self._mismatch):
             self._is_retired = True
 

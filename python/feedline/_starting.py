@@ -35,15 +35,10 @@ from feedline._errors import FeedlineError, loader_error
 
 _log = logging.getLogger("feedline")
 
-_MOST_BYTES = 1 << 28
 # Writing a record takes no time; one that stays half-written is nobody's.
 _MOST_LOOKS = 200
 # The feed that this process is the server of, or is about to be.
 hosted: str | None = None
-
-
-# No record is longer.
-_MOST_BYTES = 1 << 20
 
 
 @dataclass
@@ -74,15 +69,6 @@ class Record:
         """What is worth keeping once the server serves."""
         kept = {key: getattr(self, key) for key in ("identity", "key", "options", "runs")}
         return Record(now(), serves=True, **kept)
-
-    def goes_on_after(self, before: Record) -> None:
-        """Take over the runs before, if their server was started with the same."""
-        is_same = (self.identity, self.key, self.options) == (
-            before.identity,
-            before.key,
-            before.options,
-        )
-        self.runs = before.runs if is_same else {}
 
 
 def failure(record: Record) -> FeedlineError:
@@ -181,7 +167,16 @@ def try_lock(name: str) -> IO[str] | None:
 
 def read(file: IO[str]) -> Record:
     """The record; an empty one if there is none, or it was cut short."""
-    return _parsed(os.pread(file.fileno(), _MOST_BYTES, 0)) or Record()
+    return _parsed(_content(file.fileno())) or Record()
+
+
+def _content(descriptor: int) -> bytes:
+    """All of a file, from wherever the descriptor stands."""
+    parts, length = [], 0
+    while part := os.pread(descriptor, 1 << 20, length):
+        parts.append(part)
+        length += len(part)
+    return b"".join(parts)
 
 
 def write(file: IO[str], record: Record, name: str) -> None:
@@ -219,28 +214,52 @@ def _parsed(text: bytes) -> Record | None:
         return None
 
 
-def record_of(name: str) -> Record:
-    """What the server that runs was started with, as far as it was started by ``share``."""
-    with contextlib.suppress(OSError), open(lock_path(name), "rb") as file:
-        for _ in range(_MOST_LOOKS):
-            text = os.pread(file.fileno(), _MOST_BYTES, 0)
-            record = _parsed(text)
-            if record is not None:
-                return record
-            if not text:
-                break
-            time.sleep(0.01)
+def record_of(feed: str) -> Record | None:
+    """What the server of a feed was started with; an empty one if not by ``share``.
+
+    None if there is one that can't be read: then nothing is known of that server. A feed that was
+    shared together with others is in the record of the name that they have in common.
+    """
+    for name in _names_of(feed):
+        record = _read_by_name(name)
+        if record is None or (record.serves and feed in record.options):
+            return record
     return Record()
 
 
-def forget(name: str) -> None:
-    """Remove what a server of that name left that was killed: another one has the name now."""
-    if not os.path.exists(lock_path(name)):
-        return
-    file = try_lock(name)
-    if file is not None:
+def _names_of(feed: str) -> list[str]:
+    """The names that a feed's server may have been started under: "a.b.c", "a.b", "a"."""
+    parts = feed.split(".")
+    return [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
+
+
+def _read_by_name(name: str) -> Record | None:
+    try:
+        with open(lock_path(name), "rb") as file:
+            for _ in range(_MOST_LOOKS):
+                text = _content(file.fileno())
+                record = _parsed(text) if text else Record()
+                if record is not None:
+                    return record
+                time.sleep(0.01)
+    except FileNotFoundError:
+        return Record()
+    except OSError:
+        return None
+    return None
+
+
+def forget(feed: str) -> None:
+    """Remove what a server of that feed left that was killed: another one has the name now."""
+    for name in _names_of(feed):
+        if not os.path.exists(lock_path(name)):
+            continue
+        file = try_lock(name)
+        if file is None:
+            continue
         with file, contextlib.suppress(OSError):
-            os.unlink(lock_path(name))
+            if name == feed or feed in read(file).options:
+                os.unlink(lock_path(name))
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -143,6 +144,98 @@ def test_what_cannot_be_compared_is_said_once(
         for _ in range(2):
             feedline.share(lambda: [rng.random(3)], "train", linger_secs=0.1).close()
     assert ["rng (a generator without a seed)" in message for message in caplog.messages] == [True]
+
+
+def test_a_loader_with_very_many_objects(folder: Path) -> None:
+    """However much there is to compare, it is compared."""
+    kinds = [make_many(1), make_many(1), make_many(2)]
+    with feedline.share(kinds[0], "train", linger_secs=0.1):
+        assert (folder / "train.share").stat().st_size < 1 << 20
+        feedline.share(kinds[1], "train", linger_secs=0.1).close()
+        with pytest.raises(feedline.FeedMismatchError, match="samples"):
+            feedline.share(kinds[2], "train", linger_secs=0.1)
+
+
+class Sample:
+    """One of many."""
+
+    def __init__(self, path: str, label: int) -> None:
+        self.path, self.label = path, label
+
+    def __len__(self) -> int:
+        return self.label
+
+
+def make_many(factor: int) -> Any:
+    samples = [Sample(f"/d/{number}", number * factor) for number in range(20_000)]
+    return lambda: [np.array([one.label for one in samples[:4]])]
+
+
+def test_a_record_that_cannot_be_read_is_said(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with feedline.share(numbers, "train", linger_secs=0.1):
+        record = folder / "train.share"
+        whole = record.read_bytes()
+        record.write_bytes(whole[:-10])
+        with caplog.at_level(logging.WARNING, "feedline"):
+            feedline.share(others, "train", linger_secs=0.1).close()
+        assert "is not compared with the loader asked for here" in caplog.text
+        record.write_bytes(whole)
+
+
+def test_a_part_under_its_full_name_is_compared() -> None:
+    both: dict[str, Any] = {"train": numbers, "val": others}
+    with feedline.share(both, "mm", linger_secs=0.1)["train"]:
+        feedline.share(others, "mm.val", linger_secs=0.1).close()
+        with pytest.raises(feedline.FeedMismatchError, match=r"source of .*numbers"):
+            feedline.share(numbers, "mm.val", linger_secs=0.1)
+
+
+def test_a_part_that_is_served_by_itself_is_compared() -> None:
+    both: dict[str, Any] = {"val": others}
+    with feedline.share(others, "mm.val", linger_secs=0.1):
+        feedline.share(both, "mm", linger_secs=0.1)["val"].close()
+        with pytest.raises(feedline.FeedMismatchError, match=r"source of .*numbers"):
+            feedline.share({"val": numbers}, "mm", linger_secs=0.1)
+
+
+def test_a_mismatch_says_nothing_of_a_log(folder: Path) -> None:
+    def loud() -> list[Any]:
+        print("loading")
+        return [np.arange(4)]
+
+    with (
+        feedline.share(loud, "train", linger_secs=0.1),
+        pytest.raises(feedline.FeedMismatchError) as raised,
+    ):
+        feedline.share(numbers, "train", linger_secs=0.1)
+    assert "printed" not in str(raised.value)
+
+
+def test_a_generator_in_another_state_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    rngs = [random.Random(), random.Random()]
+    with (
+        caplog.at_level(logging.WARNING, "feedline"),
+        feedline.share(make_drawn(rngs[0]), "train", linger_secs=0.1),
+    ):
+        feedline.share(make_drawn(rngs[0]), "train", linger_secs=0.1).close()
+        assert not caplog.text
+        feedline.share(make_drawn(rngs[1]), "train", linger_secs=0.1).close()
+    assert "may serve another loader than the one asked for here" in caplog.text
+    assert "rng: a random.Random in the running feed" in caplog.text
+
+
+def make_drawn(rng: random.Random) -> Any:
+    return lambda: [np.array([rng.random()])]
+
+
+@pytest.mark.parametrize("key", [Path("/data"), np.int64(3), (Path("/a"), np.float32(0.5))])
+def test_a_key_of_what_scripts_have_at_hand(key: object) -> None:
+    with feedline.share(numbers, "train", linger_secs=0.1, key=key):
+        feedline.share(others, "train", linger_secs=0.1, key=key).close()
+        with pytest.raises(feedline.FeedMismatchError, match="key"):
+            feedline.share(numbers, "train", linger_secs=0.1, key="other")
 
 
 def test_a_server_started_by_hand_is_taken_as_it_is() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -10,10 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from feedline._identity import identity_of
+from feedline._identity import Identity, differences, identity_of
 from support.identity_other import OTHER
 from support.identity_same import SAME
-from support.identity_scripts import differing, identity, labels, run, write_module
+from support.identity_scripts import (
+    differing,
+    identity,
+    labels,
+    maybe_differing,
+    run,
+    write_module,
+)
 
 OTHERS = ("--lr", "0.5", "--seed", "7", "--out", "runs/b", "--workers", "6")
 
@@ -38,6 +46,60 @@ def test_what_changes_what_is_loaded_is_found(how: str) -> None:
     first = identity(text.replace("$", one))
     assert differing(first, identity(text.replace("$", one))) == set()
     assert differing(first, identity(text.replace("$", other)))
+
+
+PARSES = """
+import argparse
+from numpy import zeros
+def make_loader():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lr")
+    parser.add_argument("--num-samples", dest="samples", type=int)
+    parser.add_argument("-n", type=int)
+    parser.add_argument("--fast", action="store_true")
+    parser.add_argument("count", type=int, nargs="?", default=5)
+    args = parser.parse_args()
+    return [zeros((%s))]
+"""
+
+
+@pytest.mark.parametrize(
+    ("used", "one", "other", "is_same"),
+    [
+        ("args.count", "--lr 0.1 5", "--lr 0.1 9", False),
+        ("args.count", "--lr 0.1 5", "--lr 0.2 5", True),
+        ("args.count", "--lr 0.1 5", "5 --lr=0.2 --fast", True),
+        ("args.count", "--lr 0.1", "--lr 0.1 5", True),
+        ("args.samples", "--num-samples 3", "--num-samples 4", False),
+        ("args.samples", "--num-samples 3 5", "--num-s=3 7", True),
+        ("args.n", "-n 3 --num-samples 4", "-n 3 --num-samples 5", True),
+        ("args.n", "-n 3 --num-samples 4", "-n4 --num-samples 4", False),
+        ("vars(args)['n']", "-n 3 --lr 1", "-n3 --lr 2", True),
+        ("list(vars(args).values())", "-n 3 --lr 1", "-n3 --lr 2", False),
+    ],
+)
+def test_what_the_loader_itself_reads_from_the_command_line(
+    used: str, one: str, other: str, is_same: bool
+) -> None:
+    found = [identity(PARSES % used, *argv.split(), begin="") for argv in (one, other)]
+    assert (differing(*found) == set()) == is_same
+    outside = "import argparse\nfrom numpy import zeros\n" + "\n".join(
+        line.removeprefix("    ") for line in PARSES.splitlines() if "parser" in line
+    ).replace("args = parser.parse_args()", "")
+    inside = f"\ndef make_loader():\n    args = parser.parse_args()\n    return [zeros({used})]"
+    found = [identity(outside + inside, *argv.split(), begin="") for argv in (one, other)]
+    assert (differing(*found) == set()) == is_same
+
+
+def test_variables_in_a_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "make_loader = lambda: DataLoader(D(os.path.expandvars('$FL_ROOT/${FL_PART}'), 3))"
+    monkeypatch.setenv("FL_PART", "train")
+    found = []
+    for root in ("/a", "/a", "/b"):
+        monkeypatch.setenv("FL_ROOT", root)
+        found.append(identity(text))
+    assert differing(found[0], found[1]) == set()
+    assert differing(found[0], found[2]) == {"os.environ['FL_ROOT']"}
 
 
 def test_a_difference_is_named_with_its_path() -> None:
@@ -80,6 +142,144 @@ def test_a_module_that_was_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert differing(found[0], found[2]) == {"source of beside_fl.helper"}
 
 
+def test_a_module_that_was_edited_and_reloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a notebook's autoreload does it, in one process."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    write_module(tmp_path, "reloaded_fl", "def helper(x):\n    return x + 1\n")
+    text = "import reloaded_fl\nmake_loader = lambda: [reloaded_fl.helper(3)]"
+    first = identity(text)
+    for body, differs in (
+        ("# above\n\ndef helper(x):\n    return x + 1  # beside\n", set()),
+        ("def helper(x):\n    return x + 22\n", {"source of reloaded_fl.helper"}),
+    ):
+        (tmp_path / "reloaded_fl.py").write_text(body)
+        # The server imports the module as it is now, whether this process does or not.
+        assert differing(first, identity(text)) == differs
+        importlib.reload(sys.modules["reloaded_fl"])
+        assert differing(first, identity(text)) == differs
+
+
+CHANGES = """
+import pathlib, sys
+sys.path.insert(0, {tests!r})
+from identity_scripts import differing
+from feedline._identity import identity_of
+def helper(x):
+    return x + 1
+def make_loader():
+    return [helper(3), (lambda x: x)(4)]
+before = identity_of(make_loader)
+file = pathlib.Path(__file__)
+text = file.read_text()
+for now in (text + "# a comment", "# another\\n" + text, text.replace("x " + "+ 1", "x + 2")):
+    file.write_text(now)
+    print(differing(before, identity_of(make_loader)))
+"""
+
+
+def test_a_script_that_is_edited_while_it_runs(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(CHANGES.format(tests=str(Path(__file__).parent)))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == ["set()", "set()", "{'source of helper'}"], done.stderr
+
+
+def test_a_script_and_who_imports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+        import dataclasses, enum
+        class Kind(enum.Enum):
+            A = 1
+        @dataclasses.dataclass
+        class Sample:
+            label: int
+        class Numbers:
+            def __init__(self, size):
+                self.size, self.samples, self.kind = size, [Sample(1)], Kind.A
+            def __iter__(self):
+                return iter(range(self.size + len(self.samples) + self.kind.value))
+        def double(x):
+            return x * 2
+        numbers = Numbers(3)
+        kinds = [Kind, Numbers, Sample(2)]
+        def make_loader(kinds=kinds):
+            return [double(one) for one in numbers], kinds
+    """
+    monkeypatch.syspath_prepend(str(tmp_path))
+    write_module(tmp_path, "train_fl", text)
+    imported = identity_of(importlib.import_module("train_fl").make_loader)
+    assert differing(identity(text, begin=""), imported) == set()
+
+
+LIBRARY = """
+    from torch.utils.data import DataLoader, TensorDataset
+    import torch
+    def load(size, lr=None):
+        return TensorDataset(torch.arange(size))
+    def build(args, split="train"):
+        print("loading", args)
+        return DataLoader(load(args.size))
+    class Data:
+        def __init__(self, args):
+            self.args = args
+"""
+
+
+def test_args_that_a_library_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function tells by its source what it reads; of other things all counts, and why is said."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    write_module(folder, "library_fl", LIBRARY)
+    text = "import library_fl\nmake_loader = lambda: library_fl.%s(args)"
+    first = identity(text % "build")
+    assert differing(first, identity(text % "build", *OTHERS)) == set()
+    assert differing(first, identity(text % "build", "--size", "3")) == {"args.size"}
+    whole = [identity(text % "Data", "--lr", rate) for rate in ("0.1", "0.5")]
+    assert differing(*whole) == {"args.lr"}
+    told, _ = differences(whole[1].entries, whole[0].entries, 7)
+    assert told == [
+        "args.lr: 0.1 in the running feed (pid 7), 0.5 here (all of args goes to library_fl.Data)"
+    ]
+
+
+def test_from_deep_inside_of_a_program_it_is_the_same() -> None:
+    text = """
+        N = 1
+        def f0(x):
+            return [x, N]
+    """ + "".join(
+        f"""
+        def f{level}(x):
+            for one in range(3):
+                if one:
+                    with torch.no_grad():
+                        x = [[[f{level - 1}(one)[-1]]]]
+            return x
+        """
+        for level in range(1, 40)
+    )
+    text += "\n        make_loader = lambda: f39(args.size)"
+    scope = run(text)
+
+    def deep(levels: int) -> Identity:
+        return deep(levels - 1) if levels else identity_of(scope["make_loader"])
+
+    assert deep(800) == identity_of(scope["make_loader"])
+    assert "N" in labels(deep(0))
+    assert not deep(0).opaque
+
+
+def test_a_source_that_has_another_name_here() -> None:
+    text = "def {0}():\n    return [1]\nmake_loader = lambda: {0}()"
+    told, _ = differences(
+        identity(text.format("new")).entries, identity(text.format("old")).entries, 7
+    )
+    assert any("none of that name here" in one for one in told)
+
+
 def test_a_module_that_only_the_loader_imports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,11 +309,100 @@ def test_a_relative_path_is_another_one_elsewhere(
     assert differing(*found) == {"root, as a path"}
 
 
+@pytest.mark.parametrize("how", ["'./data_fl'", "root", "pathlib.Path(root)", "roots"])
+def test_a_folder_that_the_first_job_makes(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It downloads into it, perhaps."""
+    text = f"root = './data_fl'\nroots = [root]\nmake_loader = lambda: DataLoader(D({how}, 3))"
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    first = identity(text)
+    (tmp_path / "data_fl").mkdir()
+    assert differing(first, identity(text)) == set()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert differing(first, identity(text))
+
+
 def test_what_cannot_be_compared_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     scope = run(f"file = open({str(tmp_path / 'file')!r})\nmake_loader = lambda: [file]")
     found = identity_of(scope["make_loader"])
     assert found.opaque == {"file": "an open file"}
+
+
+@pytest.mark.parametrize("made", ["random.Random({})", "np.random.RandomState({})"])
+@pytest.mark.parametrize(
+    "where", ["rng = {}", "rng = D([{}], 3)", "rng = [types.SimpleNamespace(a={})]"]
+)
+def test_a_generator_that_may_be_seeded(made: str, where: str) -> None:
+    """Two jobs that seed it alike are the same; of all others that can't be seen."""
+    text = f"{where}\nmake_loader = lambda: DataLoader(D(rng, 3))"
+    first = identity(text.format(made.format(1)))
+    again = identity(text.format(made.format(1)))
+    other = identity(text.format(made.format("")))
+    assert maybe_differing(first, again) == differing(first, again) == set()
+    drawn = f"{text.format(made.format(''))}\nrandom.random()"
+    assert differing(identity(drawn), other) == set()
+    assert maybe_differing(identity(drawn), other)
+
+
+def test_a_chain_of_loops_takes_no_time_to_speak_of() -> None:
+    """Each level doubles what there would be to walk through."""
+    text = "N = {}\ndef f0(x):\n    return [x, N]\n"
+    for level in range(1, 60):
+        text += (
+            f"def f{level}(x):\n    for one in f{level - 1}(x):\n"
+            f"        x = [one, f{level - 1}(x), x]\n    return [x, x]\n"
+        )
+    text += "make_loader = lambda: f59(args.size)"
+    first = identity(text.format(1))
+    assert differing(first, identity(text.format(1))) == set()
+    assert "N" in differing(first, identity(text.format(2)))
+    assert not first.opaque
+
+
+def test_functions_that_call_themselves() -> None:
+    text = """
+        N = {}
+        def walk(x, seen, depth):
+            if depth > 30:
+                return x
+            return walk(x + 1, [*seen, x], depth + 1) + other(f"{{x}}.", dict(seen=seen))
+        def other(x, kw):
+            return walk(x + "a", [kw], N)
+        make_loader = lambda: walk(args.size, [], 0)
+    """
+    first = identity(text.format(1))
+    assert differing(first, identity(text.format(2))) == {"N"}
+    assert not first.opaque
+
+
+def test_a_list_of_many_objects_is_few_entries() -> None:
+    text = """
+        class Sample:
+            def __init__(self, path, label):
+                self.path, self.label = path, label
+        class Item(Sample):
+            def __len__(self):
+                return self.label
+        samples = [{}(f"/d/{{i}}", i * {}) for i in range(5000)]
+        make_loader = lambda: DataLoader(D(samples, 3))
+    """
+    for cls in ("Sample", "Item"):
+        first = identity(text.format(cls, 1))
+        assert len(first.entries) < 100
+        assert differing(first, identity(text.format(cls, 1))) == set()
+        assert differing(first, identity(text.format(cls, 2)))
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["eval(N + input())", "exec(N)", "getattr(odd, input())", "importlib.import_module(input())"],
+)
+def test_code_that_is_made_when_it_runs_is_named(code: str) -> None:
+    text = "import importlib\nN, odd = 'a', D('/d', 3)\ndef make_loader():\n    return [%s]"
+    assert identity(text % code).opaque
 
 
 def test_odd_objects_do_no_harm() -> None:
@@ -150,10 +439,19 @@ tags = {"a", "b", "c", "long words", "more"}
 class Odd:
     pass
 odds = [Odd(), Odd(), object()]
-table = {tag: len(tag) for tag in tags}
+table = {{tag: len(tag) for tag in tags}}
+def scaled(k):
+    return lambda x: x * k
+class Odder:
+    def __init__(self, k):
+        self.k = k
+    def __call__(self, x):
+        return x * self.k
+functions = {{scaled(1), scaled(2), scaled(3)}} | {{Odder(1), Odder(2), Odder(3)}}
 pairs = frozenset((tag, 1) for tag in tags)
 def make_loader():
-    return DataLoader(D([tags, table, pairs, odds], 3), collate_fn=lambda x: x in {"a", "b", "c"})
+    everything = [tags, table, pairs, odds, functions]
+    return DataLoader(D(everything, 3), collate_fn=lambda x: x in {{"a", "b", "c"}})
 ''')
 print([entry.digest for entry in found.entries], found.opaque)
 """

@@ -436,4 +436,491 @@ OTHER = {
         make = $
         make_loader = lambda: DataLoader(make())
     """,
+    "one of two closures of one function": """
+        # 2.0 | 3.0
+        scale = lambda k: (lambda x: x * k)
+        class Compose:
+            def __init__(self, steps):
+                self.steps = steps
+            def __call__(self, x):
+                for one in self.steps:
+                    x = one(x)
+                return x
+        c = Compose([scale($), scale(1.0)])
+        make_loader = lambda: DataLoader(D("/d", 3), collate_fn=c)
+    """,
+    "the order of two closures": """
+        # 2.0, 1.0, 1.0 | 2.0, 2.0, 1.0
+        scale = lambda k: (lambda x: x * k)
+        fs = [scale(k) for k in ($)]
+        make_loader = lambda: [f(3) for f in fs]
+    """,
+    "one of many lambdas with defaults": """
+        # 1, 2, 3 | 4, 2, 3
+        fs = [lambda x, k=k: x * k for k in ($)]
+        make_loader = lambda: DataLoader(D("/d", 3), collate_fn=functools.partial(map, fs))
+    """,
+    "two bound methods of one class": """
+        # 1 | 2
+        class S:
+            def __init__(self, k):
+                self.k = k
+            def scale(self, x):
+                return x * self.k
+        first, second = S($).scale, S(5).scale
+        make_loader = lambda: DataLoader(D("/d", 3), collate_fn=lambda x: second(first(x)))
+    """,
+    "a dict of closures": """
+        # 1 | 2
+        def scale(k):
+            def apply(x):
+                return x * k
+            return apply
+        steps = {"a": scale($), "b": scale(9)}
+        make_loader = lambda: DataLoader(D("/d", 3), collate_fn=lambda x: steps["a"](steps["b"](x)))
+    """,
+    "two local datasets": """
+        # 1 | 2
+        def ds(n):
+            class Local(Dataset):
+                def __len__(self):
+                    return n
+                def __getitem__(self, i):
+                    return i + n
+            return Local()
+        both = torch.utils.data.ConcatDataset([ds($), ds(7)])
+        make_loader = lambda: DataLoader(both)
+    """,
+    "functions that are reduced to one": """
+        # 1 | 2
+        scale = lambda k: (lambda x: x * k)
+        all_of = functools.reduce(lambda f, g: (lambda x: g(f(x))), [scale($), scale(3), scale(4)])
+        make_loader = lambda: DataLoader(D("/d", 3), collate_fn=all_of)
+    """,
+    "one of many objects": """
+        # 3 | 4
+        @dataclasses.dataclass
+        class Sample:
+            path: str
+            label: int
+        ds = D("/d", 3)
+        ds.samples = [Sample(f"/d/{i}", i * $) for i in range(3000)]
+        class S(D):
+            def __getitem__(self, i):
+                return self.samples[i].label
+        ds.__class__ = S
+        make_loader = lambda: DataLoader(ds)
+    """,
+    "attributes by name": """
+        # 1 | 2
+        cfg = types.SimpleNamespace(data="/d", size=$)
+        make_loader = lambda: DataLoader(D(**{k: getattr(cfg, k) for k in ("data", "size")}))
+    """,
+    "a slice of a memmap": """
+        # :100 | 100:200
+        mm = np.memmap("/proc/self/exe", dtype=np.uint8, mode="r")[$]
+        make_loader = lambda: [mm]
+    """,
+    "a copy of a list": """
+        # 1 | 2
+        N = $
+        def make_loader():
+            xs = [N]
+            return [np.zeros(n) for n in xs.copy()]
+    """,
+    "a union of sets": """
+        # 1 | 2
+        N = $
+        make_loader = lambda: [np.zeros(n) for n in {1}.union({N})]
+    """,
+    "what is removed from a list": """
+        # 1 | 2
+        N = $
+        def make_loader():
+            xs = [1, 2, 3]
+            xs.remove(N)
+            return [np.zeros(n) for n in xs]
+    """,
+    "how a list is sorted": """
+        # 1 | -1
+        def by(x):
+            return x * $
+        def make_loader():
+            files = [1, 2, 3]
+            files.sort(key=by)
+            return [np.zeros(n) for n in files]
+    """,
+    "a default that is set": """
+        # 1 | 2
+        N = $
+        def make_loader():
+            kw = {"data": "/d"}
+            kw.setdefault("size", N)
+            return DataLoader(D(**kw))
+    """,
+    "a repr": """
+        # 1 | 2
+        N = $
+        make_loader = lambda: DataLoader(D(repr(N), 3))
+    """,
+    "the type of an object": """
+        # 1 | 2
+        class E(D):
+            def __len__(self):
+                return $
+        old = E("/d", 3)
+        make_loader = lambda: DataLoader(type(old)("/d", 3))
+    """,
+    "a long chain of calls": """
+        # 1 | 2
+        N = $
+        text = "def f0():\\n    return N\\n"
+        for i in range(60):
+            text += f"def f{i + 1}():\\n    return f{i}()\\n"
+        import linecache
+        linecache.cache["<chain $>"] = (len(text), None, text.splitlines(True), "<chain $>")
+        exec(compile(text, "<chain $>", "exec"))
+        make_loader = lambda: DataLoader(D("/d", f60()))
+    """,
+    "the order of a dict that is iterated": """
+        # a=1, b=2 | b=2, a=1
+        parts = dict($)
+        make_loader = lambda: [np.zeros(n) for n in parts.values()]
+    """,
+    "a field with the name of an option": """
+        # 1 | 2
+        class Steps:
+            pass
+        steps = Steps()
+        steps.in_order, steps.timeout = $, 3
+        class S(D):
+            def __len__(self):
+                return steps.in_order
+        other = types.SimpleNamespace(in_order=$)
+        make_loader = lambda: DataLoader(S([other], 3))
+    """,
+    "a part of a state with the name of an option": """
+        # 1 | 2
+        other = [types.SimpleNamespace(in_order=$)]
+        make_loader = lambda: DataLoader(D(other, 3))
+    """,
+    "a function by a computed name": """
+        # 1 | 2
+        class Maker:
+            def load_small(self):
+                return D("/d", $)
+            def make(self):
+                return DataLoader(getattr(self, "load_" + kind)())
+        kind = "small"
+        make_loader = Maker().make
+    """,
+    "which function of globals": """
+        # small | large
+        def small():
+            return D("/d", 1)
+        def large():
+            return D("/d", 2)
+        kind = "$"
+        make_loader = lambda: DataLoader(globals()[kind]())
+    """,
+    "the source of a function of globals": """
+        # 1 | 2
+        def small():
+            return D("/d", $)
+        kind = "small"
+        make_loader = lambda: DataLoader(globals()[kind]())
+    """,
+    "the source of a function that is evaluated": """
+        # 1 | 2
+        def small():
+            return D("/d", $)
+        kind = "small"
+        make_loader = lambda: DataLoader(eval(kind)())
+    """,
+    "a step that a library calls by name": """
+        # 1 | 2
+        class Step:
+            def transform(self, x):
+                return x * $
+        step = Step()
+        make_loader = lambda: DataLoader(D("/d", 3), collate_fn=functools.partial(max, step))
+    """,
+    "a method by name": """
+        # 1 | 2
+        import operator
+        class Part:
+            def load(self):
+                return D("/d", $)
+        parts = [Part()]
+        make_loader = lambda: [
+            DataLoader(one) for one in map(operator.methodcaller("load"), parts)
+        ]
+    """,
+    "a target in a configuration": """
+        # 1 | 2
+        import importlib
+        module = types.ModuleType("targets_fl")
+        sys.modules["targets_fl"] = module
+        class E(D):
+            def __len__(self):
+                return $
+        module.E = E
+        def instantiate(cfg):
+            where, name = cfg["_target_"].rsplit(".", 1)
+            rest = {k: v for k, v in cfg.items() if k != "_target_"}
+            return getattr(importlib.import_module(where), name)(**rest)
+        cfg = {"_target_": "targets_fl.E", "data": "/d", "size": 3}
+        make_loader = lambda: DataLoader(instantiate(cfg))
+    """,
+    "a computed size": """
+        # 1 | 2
+        N = $
+        def make_loader():
+            n = N * 2 + 1
+            m = -n if n > 3 else f"{n:3d}"
+            return DataLoader(D("/d", int(str(m).strip())))
+    """,
+    "a condition on something computed": """
+        # 1 | 2
+        N = $
+        make_loader = lambda: DataLoader(D("/d", 3 if N * 2 > 3 else 4))
+    """,
+    "a loop until something computed": """
+        # 1 | 2
+        N = $
+        def make_loader():
+            n = 0
+            while n < N * 3:
+                n += 1
+            return DataLoader(D("/d", n))
+    """,
+    "an attribute of something computed": """
+        # /a | /b
+        root = "$"
+        def make_loader():
+            found = (pathlib.Path(root) / "train").parent.name
+            return DataLoader(D(found.upper(), 3))
+    """,
+    "what a library makes of it": """
+        # 1 | 2
+        import json
+        text = '{"size": $}'
+        def make_loader():
+            size = json.loads(text)["size"]
+            return DataLoader(D("/d", size))
+    """,
+    "a value that goes through a generator": """
+        # 1 | 2
+        N = $
+        def sizes():
+            for n in range(3):
+                yield n + N
+        make_loader = lambda: [np.zeros(n) for n in sizes()]
+    """,
+    "an attribute of a class made inside": """
+        # 1 | 2
+        N = $
+        def make_loader():
+            class Inner(Dataset):
+                size = N
+                def __len__(self):
+                    return self.size
+                def __getitem__(self, index):
+                    return index
+            return DataLoader(Inner())
+    """,
+    "how often something is repeated": """
+        # 1 | 2
+        N = $
+        make_loader = lambda: list(map(lambda i: np.zeros(3), range(N)))
+    """,
+    "how an object is shown": """
+        # 1 | 2
+        class E:
+
+            def __str__(s):
+                return 'x$'
+        e = E()
+        make_loader = lambda: DataLoader(D(str(e), 3))
+    """,
+    "how an object is formatted": """
+        # 1 | 2
+        class E:
+
+            def __str__(s):
+                return 'x$'
+        e = E()
+        make_loader = lambda: DataLoader(D(f'{e}', 3))
+    """,
+    "which element goes": """
+        # 1 | 2
+        N = $
+
+        def make_loader():
+            xs = [1, 2, 3]
+            del xs[N]
+            return [np.zeros(x) for x in xs]
+    """,
+    "what an error carries": """
+        # 1 | 2
+        N = $
+
+        class E(Exception):
+
+            def __init__(s, n):
+                s.n = n
+
+        def make_loader():
+            try:
+                raise E(N)
+            except E as e:
+                return [np.zeros(e.n)]
+    """,
+    "the truth of an object": """
+        # 1 | 2
+        class C:
+
+            def __bool__(s):
+                return $ > 1
+        c = C()
+        make_loader = lambda: [np.zeros(1 if c else 2)]
+    """,
+    "a metaclass": """
+        # 1 | 2
+        class M(type):
+
+            def __call__(cls, *a):
+                return D('/d', $)
+
+        class C(metaclass=M):
+            pass
+        make_loader = lambda: DataLoader(C())
+    """,
+    "a condition in a comprehension": """
+        # 1 | 2
+        kind = '$'
+        make_loader = lambda: [np.zeros(i) for i, k in ((1, '1'), (2, '2')) if k == kind]
+    """,
+    "a list in a condition": """
+        # 1 | 2
+        kinds = ['$']
+        make_loader = lambda: [np.zeros(i) for i, k in ((1, '1'), (2, '2')) if k in kinds]
+    """,
+    "an attribute that is set inside": """
+        # 1 | 2
+        N = $
+
+        class C:
+            pass
+
+        def make_loader():
+            c = C()
+            c.n = N
+            return [np.zeros(c.n)]
+    """,
+    "a variable of an outer function": """
+        # 1 | 2
+        N = $
+
+        def make_loader():
+            n = 0
+
+            def s():
+                nonlocal n
+                n = N
+            s()
+            return [np.zeros(n)]
+    """,
+    "the source of an operator": """
+        # 1 | 2
+        class E:
+
+            def __init__(s, n):
+                s.n = n
+
+            def __add__(s, o):
+                return s.n + o + $
+        e = E(1)
+        make_loader = lambda: [np.zeros(e + 1)]
+    """,
+    "what a context gives": """
+        # 1 | 2
+        import contextlib
+        N = $
+
+        @contextlib.contextmanager
+        def c():
+            yield N
+
+        def make_loader():
+            with c() as n:
+                return [np.zeros(n)]
+    """,
+    "a value that is printed and used": """
+        # 1 | 2
+        N = $
+
+        def say(x):
+            print(x)
+            return x
+        make_loader = lambda: [np.zeros(say(N))]
+    """,
+    "the rest of a list": """
+        # 1 | 2
+        xs = [1, $, 3]
+
+        def make_loader():
+            a, *b = xs
+            return [np.zeros(b[0])]
+    """,
+    "the order of a dict in a loop": """
+        # 1 | 2
+        steps = dict(a=1, b=2) if $ == 1 else dict(b=2, a=1)
+
+        def make_loader():
+            out = []
+            for k, v in steps.items():
+                out.append(np.zeros(v))
+            return out
+    """,
+    "which way a list is sorted": """
+        # 1 | 2
+        N = $
+        make_loader = lambda: [np.zeros(x) for x in sorted([1, 2], reverse=N > 1)]
+    """,
+    "a seed made inside": """
+        # 1 | 2
+        import random
+        N = $
+
+        def make_loader():
+            xs = [1, 2]
+            random.Random(N).shuffle(xs)
+            return [np.zeros(x) for x in xs]
+    """,
+    "a slice of a list made inside": """
+        # 1 | 2
+        N = $
+        make_loader = lambda: [np.zeros(x) for x in [1, 2, 3][:N]]
+    """,
+    "the source of an iterator": """
+        # 1 | 2
+        class C:
+
+            def __iter__(s):
+                return iter([$])
+        make_loader = lambda: [np.zeros(x) for x in C()]
+    """,
+    "setattr": """
+        # 1 | 2
+        N = $
+
+        class C:
+            pass
+
+        def make_loader():
+            c = C()
+            setattr(c, 'n', N)
+            return [np.zeros(c.n)]
+    """,
 }

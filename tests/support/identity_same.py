@@ -448,4 +448,350 @@ SAME = {
                     parts = [D(args.data, n), *[D(args.data, 3)]]
             return DataLoader(torch.utils.data.ConcatDataset(parts))
     """,
+    "a print with a format": """
+        T0 = random.random() + args.lr
+        def make_loader():
+            print(f"{args.out}: loading {args.size:5d}")
+            print("%s: loading" % args.out, "{}: {}".format(args.out, args.lr))
+            print("took", random.random() - T0, "of", str(args.lr), sep=args.out)
+            message = "writes to " + args.out
+            print(message, file=sys.stderr)
+            sys.stderr.write(message)
+            print(os.path.join(args.out, "log.txt"), pathlib.Path(args.out) / "log.txt")
+            return DataLoader(D(args.data, args.size))
+    """,
+    "a log line with a format": """
+        import logging, warnings
+        log = logging.getLogger(__name__)
+        def make_loader():
+            log.info(f"{args.out}: loading")
+            log.warning("%s: %s" % (args.out, args.lr))
+            logging.info("{out}".format(out=args.out))
+            logging.getLogger("data").error(f"{args.lr}")
+            warnings.warn(f"{args.out}")
+            return DataLoader(D(args.data, args.size))
+    """,
+    "messages of errors": """
+        class Bad(Exception):
+            def __init__(self, text, out):
+                super().__init__(text + out)
+        def make_loader():
+            assert args.size > 0, f"{args.out} {args.lr}"
+            if args.size > 10000:
+                raise ValueError(f"{args.out}: too large at {args.lr}")
+            if args.size > 20000:
+                raise Bad("%s" % args.seed, args.out)
+            return DataLoader(D(args.data, args.size))
+    """,
+    "an output folder": """
+        class Logs(D):
+            def __init__(self, args):
+                super().__init__(args.data, args.size)
+                self.out = args.out
+            def __getitem__(self, index):
+                try:
+                    return super().__getitem__(index)
+                except ValueError as error:
+                    with open(f"{self.out}/bad.txt", "a") as file:
+                        file.write(f"{self.out} {index} {error}")
+                    file = open(os.path.join(self.out, "worse.txt"), mode="w")
+                    print(index, self.out, file=file)
+                    raise
+        def make_loader():
+            os.makedirs(args.out, exist_ok=True)
+            pathlib.Path(args.out).mkdir(parents=True, exist_ok=True)
+            return DataLoader(Logs(args))
+    """,
+    "some entries of a dict, by name": """
+        cfg = vars(args)
+        make_loader = lambda: DataLoader(D(**{k: cfg[k] for k in ("data", "size")}))
+    """,
+    "some attributes, by name": """
+        def make_loader():
+            kw = {k: getattr(args, k) for k in ("data", "size")}
+            return DataLoader(D(**kw))
+    """,
+    "some entries of a dict, chosen": """
+        def make_loader():
+            kw = {k: v for k, v in vars(args).items() if k in ("data", "size")}
+            return DataLoader(D(**kw))
+    """,
+    "a loop over some names": """
+        def make_loader():
+            kw = {}
+            for k in ["data", "size"]:
+                kw[k] = getattr(args, k)
+            return DataLoader(D(**kw))
+    """,
+    "a dataclass with something replaced": """
+        @dataclasses.dataclass
+        class Cfg:
+            size: int
+            lr: float
+            root: str = "/d"
+        cfg = Cfg(args.size, args.lr)
+        def make_loader():
+            mine = dataclasses.replace(cfg, root="/e")
+            return DataLoader(D(mine.root, mine.size))
+    """,
+    "a subclass of DataLoader": """
+        class Mine(DataLoader):
+            def __init__(self, dataset, **kw):
+                super().__init__(dataset, num_workers=args.workers, **kw)
+        made = Mine(D(args.data, args.size), batch_size=4)
+        make_loader = lambda: [made, Mine(D(args.data, args.size), batch_size=8)]
+    """,
+    "a cache that was filled": """
+        class Cached(D):
+            def __init__(self, data, size):
+                super().__init__(data, size)
+                self.cache, self.file, self.seen = {}, None, []
+            def __getitem__(self, index):
+                if self.file is None:
+                    self.file = {"lr": args.lr}
+                self.seen.append(index)
+                if index not in self.cache:
+                    self.cache[index] = super().__getitem__(index)
+                return self.cache[index]
+        ds = Cached(args.data, args.size)
+        if args.lr > 0.1:
+            ds[0], ds[1]
+        make_loader = lambda: DataLoader(ds)
+    """,
+    "the command line, with names of its own": """
+        def make_loader():
+            p = argparse.ArgumentParser()
+            p.add_argument("-n", "--size", dest="n", type=int, default=100)
+            group = p.add_argument_group("training")
+            group.add_argument("--lr", type=float)
+            group.add_argument("--seed")
+            p.add_argument("--out")
+            p.add_argument("--workers", type=int)
+            p.add_argument("--num-samples", dest="samples")
+            p.add_argument("kind", nargs="?", default="small")
+            a = p.parse_args()
+            return DataLoader(D(a.kind, a.n))
+    """,
+    "a dict of options with defaults": """
+        def make_loader():
+            kw = dict(data=args.data)
+            kw.setdefault("size", args.size)
+            options = {"lr": args.lr, **kw}
+            return DataLoader(D(options["data"], options["size"]))
+    """,
+    "a function by a computed name": """
+        class Maker:
+            def __init__(self, args):
+                self.args = args
+            def load_small(self):
+                return D(self.args.data, self.args.size)
+            def load_large(self):
+                return D(self.args.data, self.args.lr)
+            def make_loader(self, kind="small"):
+                return DataLoader(getattr(self, "load_" + kind)())
+        make_loader = Maker(args).make_loader
+    """,
+    "functions found in globals": """
+        def build_small(args):
+            return D(args.data, args.size)
+        def build_large(args):
+            return D(args.data, args.lr)
+        kind = "small"
+        def make_loader():
+            return DataLoader(globals()[f"build_{kind}"](args))
+    """,
+    "a name that is evaluated": """
+        def build(args):
+            return D(args.data, args.size)
+        make_loader = lambda: DataLoader(eval("build")(args))
+    """,
+    "maps": """
+        def build(pair):
+            return D(pair[0].data, pair[0].size + pair[1])
+        def make_loader():
+            return DataLoader(torch.utils.data.ConcatDataset(list(map(build, [(args, 1)]))))
+    """,
+    "a timer": """
+        import contextlib, time
+        @contextlib.contextmanager
+        def timed(what):
+            began = time.time()
+            yield
+            print(what, time.time() - began)
+        def make_loader():
+            with timed(f"loading {args.out}"):
+                return DataLoader(D(args.data, args.size))
+    """,
+    "args as JSON": """
+        import json
+
+        def make_loader():
+            print(json.dumps(vars(args)))
+            return DataLoader(D(args.data, args.size))
+    """,
+    "args in a loop that prints": """
+        def make_loader():
+            for k, v in sorted(vars(args).items()):
+                print(f'{k}={v}')
+            return DataLoader(D(args.data, args.size))
+    """,
+    "args in a file": """
+        import json
+
+        def make_loader():
+            with open(os.path.join(args.out, 'cfg.json'), 'w') as f:
+                json.dump(vars(args), f)
+            return DataLoader(D(args.data, args.size))
+    """,
+    "a folder that is made if need be": """
+        def make_loader():
+            if not os.path.exists(args.out):
+                os.makedirs(args.out)
+            return DataLoader(D(args.data, args.size))
+    """,
+    "a named tuple as a dict": """
+        C = collections.namedtuple('C', 'size lr')
+        c = C(args.size, args.lr)
+
+        def make_loader():
+            d = c._asdict()
+            return DataLoader(D('/d', d['size']))
+    """,
+    "times": """
+        import datetime
+        NOW = datetime.datetime.now()
+
+        def make_loader():
+            print(datetime.datetime.now() - NOW, NOW.isoformat())
+            return DataLoader(D(args.data, args.size))
+    """,
+    "names in a constant": """
+        NAMES = ('data', 'size')
+        make_loader = lambda: DataLoader(D(**{k: v for k, v in vars(args).items() if k in NAMES}))
+    """,
+    "a file opened when it is needed": """
+        class E(D):
+            h = None
+
+            def __getitem__(s, i):
+                if s.h is None:
+                    s.h = open('/dev/null')
+                return s.h.fileno()
+        ds = E(args.data, args.size)
+        if args.lr > 0.2:
+            ds[0]
+        make_loader = lambda: DataLoader(ds)
+    """,
+    "an attribute that is set when it is needed": """
+        class E(D):
+
+            def __getitem__(s, i):
+                if not hasattr(s, 'h'):
+                    s.h = [1, 2]
+                return s.h[0]
+        ds = E(args.data, args.size)
+        if args.lr > 0.2:
+            ds[0]
+        make_loader = lambda: DataLoader(ds)
+    """,
+    "a property that was cached": """
+        class E(D):
+
+            @functools.cached_property
+            def big(s):
+                return list(range(s.size))
+
+            def __getitem__(s, i):
+                return s.big[i]
+        ds = E(args.data, args.size)
+        if args.lr > 0.2:
+            ds[0]
+        make_loader = lambda: DataLoader(ds)
+    """,
+    "a data module that was set up": """
+        class M:
+
+            def __init__(s, a):
+                s.a = a
+                s.ds = None
+
+            def setup(s):
+                if s.ds is None:
+                    s.ds = D(s.a.data, s.a.size)
+
+            def loader(s):
+                s.setup()
+                return DataLoader(s.ds)
+        m = M(args)
+        if args.lr > 0.2:
+            m.setup()
+        make_loader = lambda: m.loader()
+    """,
+    "a logger of one's own": """
+        class Logger:
+
+            def __init__(s, out):
+                s.out = out
+                s.n = 0
+
+            def log(s, x):
+                s.n += 1
+                print(s.out, x)
+        logger = Logger(args.out)
+
+        def make_loader():
+            logger.log(args.lr)
+            return DataLoader(D(args.data, args.size))
+    """,
+    "what is left of args": """
+        def f(size, **rest):
+            print(rest)
+            return D('/d', size)
+        make_loader = lambda: DataLoader(f(**vars(args)))
+    """,
+    "a dataclass as a dict": """
+        @dataclasses.dataclass
+        class C:
+            size: int = 1
+            lr: float = 0
+        c = C(args.size, args.lr)
+
+        def make_loader():
+            d = dataclasses.asdict(c)
+            return DataLoader(D('/d', d['size']))
+    """,
+    "an error that is raised again": """
+        def make_loader():
+            try:
+                d = D(args.data, args.size)
+            except ValueError as e:
+                raise RuntimeError(f'{args.out}: {e}') from e
+            return DataLoader(d)
+    """,
+    "the time it took": """
+        import time
+        T0 = time.perf_counter()
+
+        class E(D):
+
+            def __init__(s, *a):
+                super().__init__(*a)
+                s.t = time.perf_counter() - T0
+        make_loader = lambda: DataLoader(E(args.data, args.size))
+    """,
+    "a print of the first rank only": """
+        def main_print(*a):
+            if int(os.environ.get('RANK', 0)) == 0:
+                print(*a)
+
+        def make_loader():
+            main_print('lr', args.lr)
+            return DataLoader(D(args.data, args.size))
+    """,
+    "args, a line each": """
+        def make_loader():
+            for k, v in vars(args).items():
+                print(f'{k}={v}')
+            return DataLoader(D(args.data, args.size))
+    """,
 }

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from feedline._identity import Identity, identity_of
+from feedline._identity import Identity, how_differ, identity_of
 
 _count = itertools.count()
 
@@ -85,9 +85,20 @@ def labels(found: Identity) -> dict[str, str]:
 
 def differing(one: Identity, other: Identity) -> set[str]:
     """Labels of what two identities differ in."""
-    first = {entry.label: entry.digest for entry in one.entries}
-    second = {entry.label: entry.digest for entry in other.entries}
-    return {label for label in {*first, *second} if first.get(label) != second.get(label)}
+    first = {entry.label: entry for entry in one.entries}
+    second = {entry.label: entry for entry in other.entries}
+    return {label for label in {*first, *second} if how_differ(first.get(label), second.get(label))}
+
+
+def maybe_differing(one: Identity, other: Identity) -> set[str]:
+    """Labels of what may differ, and can't be told."""
+    first = {entry.label: entry for entry in one.entries}
+    second = {entry.label: entry for entry in other.entries}
+    return {
+        label
+        for label in {*first, *second}
+        if how_differ(first.get(label), second.get(label)) is False
+    }
 
 
 def write_module(folder: Path, name: str, text: str) -> None:

@@ -1,8 +1,8 @@
 """Plants each fault of this folder into a copy of the crate, and has the simulator find it.
 
-A fault is a patch whose first lines say what it breaks. One that the simulator doesn't find within the given
-number of schedules is an error, and so is a patch that no longer applies: then the code has changed, and the
-fault has to be planted anew.
+A fault is a patch whose first lines say what it breaks. One that the simulator doesn't find within
+the given number of schedules is an error, and so is a patch that no longer applies: then the code
+has changed, and the fault has to be planted anew.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROOT = CRATE.parent.parent
 
 
 def plant(patch: Path, folder: Path) -> str:
-    """Make a workspace with nothing but the crate in it, and the fault; say what failed, if anything."""
+    """Make a workspace of nothing but the crate, with the fault in it; say what failed."""
     shutil.rmtree(folder, ignore_errors=True)
     copy = folder / "crates" / CRATE.name
     shutil.copytree(CRATE, copy, ignore=shutil.ignore_patterns("planted"))

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import builtins
-import copy
+import collections
 import dataclasses
 import functools
 import inspect
-import logging
-import os
-import sys
+import operator
 import types
-import warnings
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from feedline._identity import sources
-from feedline._identity.digests import HOW_IT_LOADS
-from feedline._identity.lookups import Lookups
+from feedline._identity.command_line import Parser, command_line
 from feedline._identity.origin import is_user_class, is_user_function
+from feedline._identity.standard import Standard, what_is_loaded
 from feedline._identity.values import (
     Atom,
     Bound,
-    CommandLine,
     Function,
     Items,
     Known,
@@ -35,32 +31,28 @@ from feedline._identity.values import (
     Partial,
     Scope,
     Table,
+    derived,
     join,
     key_of,
+    text_of,
 )
 
-# A chain of calls, or a number of them, that is longer isn't followed.
-_MOST_DEPTH = 25
-_MOST_CALLS = 5000
+# A longer chain of calls is followed from its middle on later, with all that is given to it in use.
+_MOST_DEPTH = 15
+_MOST_NESTING = 100
+# A function that calls itself is followed so often; what it is given then is used.
+_MOST_ROUNDS = 2
+# More calls than this are not followed.
+_MOST_CALLS = 20_000
+# With so many different things that are made on the way a function is followed; then with all.
+_MOST_CONTEXTS = 24
 
-# What gives its argument back, or a copy of it.
-_HANDS_ON = {
-    id(one) for one in (copy.copy, copy.deepcopy, vars, dict, list, tuple, iter, dataclasses.asdict)
-}
-_HANDS_ON_BY_NAME = {"OmegaConf.to_container", "OmegaConf.create", "OmegaConf.to_object"}
-# What depends on an argument's type only, or tells the user something.
-_LOOKS = {
-    id(one) for one in (print, isinstance, issubclass, type, callable, id, repr, warnings.warn)
-}
-_LOOKS |= {
-    id(getattr(logging, name)) for name in ("debug", "info", "warning", "error", "critical", "log")
-}
 # What sees all variables of its caller.
-_SEES_ALL = {"locals", "eval", "exec", "save_hyperparameters"}
+_SEES_ALL = {"locals", "exec", "save_hyperparameters"}
 _PARSES = {"parse_args", "parse_known_args"}
 
 
-class Calls(Lookups):
+class Calls(Standard):
     """What a call reaches, and what it may return."""
 
     def __init__(self, root_globals: dict[str, Any]) -> None:
@@ -68,6 +60,11 @@ class Calls(Lookups):
         super().__init__(root_globals)
         self._returned: dict[Any, Maybe] = {}
         self._depth = 0
+        self._nesting = 0
+        # How often each function is being followed just now.
+        self._rounds: collections.Counter[int] = collections.Counter()
+        # By function: what it returned, each time that it was given something new.
+        self._contexts: dict[Any, list[Maybe]] = {}
 
     def run(self, node: sources.FunctionNode, scope: Scope) -> Maybe:
         raise NotImplementedError
@@ -77,13 +74,8 @@ class Calls(Lookups):
 
     def call(self, callee: Maybe, args: list[Maybe], keywords: dict[str, Maybe]) -> Maybe:
         if not callee:
-            self._use_all(args, keywords)
+            self.use_all(args, keywords)
         return join(*(self._call_one(one, args, keywords) for one in callee))
-
-    def _use_all(self, args: list[Maybe], keywords: dict[str, Maybe]) -> Maybe:
-        for one in (*args, *keywords.values()):
-            self.use(one)
-        return ()
 
     def special(
         self,
@@ -100,14 +92,34 @@ class Calls(Lookups):
         if name == "super" and not args and scope.owner is not None and scope.receiver is not None:
             return (Parent(scope.owner, scope.receiver),)
         if name in _PARSES and isinstance(node.func, ast.Attribute) and not args and not keywords:
-            line: Maybe = (CommandLine(tuple(sys.argv[1:])),)
-            is_user_defined = any(not isinstance(one, LibraryMethod) for one in callee)
-            if not is_user_defined:
+            if all(isinstance(one, LibraryMethod) for one in callee):
+                line: Maybe = (command_line(_parser(callee)),)
+                self._alive += line
                 return line if name == "parse_args" else (Items([line, line]),)
+        if name == "globals" and not args:
+            return (self.known(scope.globals, "globals()"),)
+        if name == "eval" and args:
+            return self._evaluate(args, scope)
         if name in _SEES_ALL or (name == "vars" and not args):
             for one in scope.variables.values():
                 self.use(one)
+            if name == "exec":
+                self.say_opaque("exec", "code that is made when it runs")
         return None
+
+    def _evaluate(self, args: list[Maybe], scope: Scope) -> Maybe:
+        """``eval(text)``."""
+        self.use_all(args, {})
+        text = text_of(args[0])
+        try:
+            if text is not None and len(args) == 1:
+                return self.value(ast.parse(text.strip(), mode="eval").body, scope)
+        except (SyntaxError, ValueError):
+            pass
+        for one in scope.variables.values():
+            self.use(one)
+        self.say_opaque("eval", "code that is made when it runs")
+        return ()
 
     def _call_one(self, atom: Atom, args: list[Maybe], keywords: dict[str, Maybe]) -> Maybe:
         if isinstance(atom, Known):
@@ -123,19 +135,19 @@ class Calls(Lookups):
         if isinstance(atom, LocalClass):
             return self.construct(atom, args, keywords)
         if isinstance(atom, LibraryMethod):
-            return self._call_library_method(atom, args, keywords)
+            return self.call_library_method(atom, args, keywords)
         if isinstance(atom, Made):
             method = self._user_method(atom, "__call__")
             if method:
                 return self.call(method, args, keywords)
         self.use((atom,))
-        return self._use_all(args, keywords)
+        return self.use_all(args, keywords)
 
     # Objects that exist.
 
     def _call_known(self, atom: Known, args: list[Maybe], keywords: dict[str, Maybe]) -> Maybe:
         value, label = atom.value, atom.label
-        special = self._call_special(value, args, keywords)
+        special = self.call_standard(value, args, keywords)
         if special is not None:
             return special
         if isinstance(value, types.FunctionType):
@@ -143,7 +155,7 @@ class Calls(Lookups):
         if isinstance(value, type):
             return self._call_class(value, label, args, keywords)
         if isinstance(value, types.MethodType):
-            receiver = self.known(value.__self__, _label_of_self(value, label))
+            receiver = self.known(value.__self__, self._label_of_self(value.__self__))
             return self._call_one(
                 Bound(self.known(value.__func__, label), receiver), args, keywords
             )
@@ -155,6 +167,8 @@ class Calls(Lookups):
             return self.call(
                 (self.known(value.func, label),), [*given, *args], {**named, **keywords}
             )
+        if isinstance(value, operator.methodcaller) and args:
+            return self.call_by_name(value, args)
         wrapped = getattr(value, "__wrapped__", None)
         if wrapped is not None and not isinstance(value, types.ModuleType):
             # functools.cache, and what decorates without changing
@@ -163,107 +177,34 @@ class Calls(Lookups):
         if method:
             return self.call(method, args, keywords)
         self.use((atom,))
-        return self._use_all(args, keywords)
-
-    def _call_special(
-        self, value: Any, args: list[Maybe], keywords: dict[str, Maybe]
-    ) -> Maybe | None:
-        """Functions of Python's own that look at less than all of what they are given."""
-        first = args[0] if args else ()
-        if id(value) in _LOOKS:
-            return ()
-        if getattr(value, "__qualname__", "") in _HANDS_ON_BY_NAME and first:
-            return first
-        if id(value) in _HANDS_ON or (value is types.SimpleNamespace and keywords):
-            return self._hand_on(value, first, keywords)
-        if value in (getattr, hasattr) and len(args) > 1:
-            return self._get(value, args)
-        if value is functools.partial and first:
-            return (Partial(first, args[1:], keywords),)
-        if value is os.getenv and first:
-            found = self.item(self.known(os.environ, "os.environ"), first)
-            return join(found, *args[1:2])
-        return None
-
-    def _hand_on(self, value: Any, first: Maybe, keywords: dict[str, Maybe]) -> Maybe:
-        if value is vars:
-            return join(
-                *(
-                    self.attribute(one, "__dict__")
-                    if not isinstance(one, Made)
-                    else (Table(dict(one.fields)),)
-                    for one in first
-                )
-            )
-        if keywords:
-            table = Table({})
-            self.merge(table, first)
-            table.items.update(keywords)
-            return (table,)
-        return first
-
-    def _get(self, value: Callable[..., Any], args: list[Maybe]) -> Maybe:
-        names = [
-            one.value for one in args[1] if isinstance(one, Known) and isinstance(one.value, str)
-        ]
-        if len(names) != len(args[1]) or not names:
-            return self._use_all(args, {})
-        self.use(args[1])
-        found = join(*(self.attribute(one, names[0]) for one in args[0]))
-        if value is hasattr:
-            self.use_truth(found)
-            return ()
-        return join(found, *args[2:3])
+        return self.use_all(args, keywords)
 
     def _call_class(
         self, cls: type, label: str, args: list[Maybe], keywords: dict[str, Maybe]
     ) -> Maybe:
         if is_user_class(cls):
-            return self.construct(cls, args, keywords)
+            made = self.construct(cls, args, keywords)
+            instead = inspect.getattr_static(type(cls), "__call__", None)
+            if isinstance(instead, types.FunctionType) and is_user_function(instead):
+                given: list[Maybe] = [(self.known(cls, label),), *args]
+                made = join(made, self._call_function(instead, given, keywords))
+            return made
         self.note_package(cls.__module__)
-        data = sys.modules.get("torch.utils.data")
-        if data is not None and issubclass(cls, data.DataLoader):
-            keywords = {key: one for key, one in keywords.items() if key not in HOW_IT_LOADS}
-        if cls.__module__ == "argparse" and cls.__name__ == "Namespace":
+        if cls is argparse.Namespace:
             return (Table(dict(keywords)),)
-        return self._use_all(args, keywords)
+        if cls is argparse.ArgumentParser:
+            parser = Parser(is_clear=not {"parents", "prefix_chars"} & keywords.keys())
+            self._alive.append(parser)
+            return (parser,)
+        keywords = what_is_loaded(cls, keywords)
+        self._note_given(cls, join(*args, *keywords.values()))
+        return self.use_all(args, keywords)
 
-    def _call_library_method(
-        self, atom: LibraryMethod, args: list[Maybe], keywords: dict[str, Maybe]
-    ) -> Maybe:
-        receiver, name = atom.receiver, atom.name
-        if isinstance(receiver, Known) and isinstance(receiver.value, logging.Logger):
-            return ()
-        is_mapping = isinstance(receiver, Table) or (
-            isinstance(receiver, Known)
-            and (isinstance(receiver.value, Mapping) or hasattr(receiver.value, "keys"))
-        )
-        if is_mapping and name in ("get", "pop", "setdefault") and args:
-            return join(self.item(receiver, args[0]), *args[1:2])
-        if is_mapping and name == "copy":
-            return (receiver,)
-        if isinstance(receiver, Table) and name == "update":
-            for one in args:
-                self.merge(receiver, one)
-            receiver.items.update(keywords)
-            return ()
-        if isinstance(receiver, Items):
-            if name in ("append", "add", "insert", "extend", "update"):
-                for one in args:
-                    receiver.items.append(
-                        self.elements(one) if name in ("extend", "update") else one
-                    )
-                return ()
-            return join(*receiver.items) if name == "pop" else ()
-        if isinstance(receiver, Table) and name in ("items", "values"):
-            inside = join(receiver.rest, *receiver.items.values())
-            return (Items([inside if name == "values" else (Items([(), inside]),)]),)
-        if isinstance(receiver, Table) and name == "keys":
-            return ()
-        # What a base class is told when an object is made says nothing of the object's methods.
-        if not (isinstance(receiver, Parent) and name in ("__init__", "__new__")):
-            self.use((receiver,))
-        return self._use_all(args, keywords)
+    def _note_given(self, to: types.FunctionType | type, given: Maybe) -> None:
+        """Remember whose fault it is that all of something counts."""
+        for one in given:
+            if isinstance(one, Known) and one.label:
+                self._given_to.setdefault(one.label, f"{to.__module__}.{to.__qualname__}")
 
     # The user's functions.
 
@@ -275,24 +216,26 @@ class Calls(Lookups):
             self._use_decorated(function)
             wrapped = getattr(function, "__wrapped__", None)
             if wrapped is None:
-                return self._use_all(args, keywords)
+                return self._call_library(function, args, keywords)
             return self.call((self.known(wrapped, function.__qualname__),), args, keywords)
         code = function.__code__
         variables: dict[str, Maybe] = {}
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             try:
-                variables[name] = (self.known(cell.cell_contents, name),)
+                inside = cell.cell_contents
+                variables[name] = (self.known(inside, self.distinct(name, cell)),)
             except ValueError:  # it has no value yet
                 variables[name] = ()
-        label = _label_of(function)
+        label = self._label_of(function)
+        owned = self.distinct(label, function)
         is_sent = function.__module__ == "__main__"
         node = sources.find(code, is_sent=is_sent)
         if node is None:
-            self._use_code(function, label, variables)
-            return self._use_all(args, keywords)
+            self._use_code(function, owned, variables)
+            return self.use_all(args, keywords)
         self.note_source(label, sources.shown(node, code.co_filename), sources.digest_of(node))
         for name, one in _defaults(function).items():
-            variables[name] = (self.known(one, f"{label}({name})"),)
+            variables[name] = (self.known(one, f"{owned}({name})"),)
         cell_of_class = variables.get("__class__", ())
         owner = (
             cell_of_class[0].value
@@ -304,6 +247,40 @@ class Calls(Lookups):
             node, args, keywords, scope, function.__globals__, owner, self.known(function, "")
         )
 
+    def _call_library(
+        self, function: types.FunctionType, args: list[Maybe], keywords: dict[str, Maybe]
+    ) -> Maybe:
+        """A library's function: what it is given counts as a whole.
+
+        But a function that is given all that was typed reads some of it: which, its source tells.
+        """
+        given = join(*args, *keywords.values())
+        has_options = any(
+            isinstance(one, Known) and isinstance(one.value, argparse.Namespace) for one in given
+        )
+        is_plain = has_options and function.__closure__ is None
+        node = sources.find(function.__code__, is_sent=False) if is_plain else None
+        if node is None:
+            self._note_given(function, given)
+            return self.use_all(args, keywords)
+        defaults: dict[str, Maybe] = {
+            name: (self.known(one, f"{function.__qualname__}({name})"),)
+            for name, one in _defaults(function).items()
+        }
+        scope = Scope(defaults, None, function.__globals__)
+        atom = self.known(function, "")
+        return self._call_node(node, args, keywords, scope, function.__globals__, None, atom)
+
+    def _label_of(self, function: types.FunctionType) -> str:
+        name = function.__qualname__.replace("<locals>.", "")
+        is_root = function.__module__ in ("__main__", None, self._root_name)
+        return name if is_root else f"{function.__module__}.{name}"
+
+    def _label_of_self(self, owner: Any) -> str:
+        if isinstance(owner, type):
+            return owner.__qualname__
+        return self.distinct(type(owner).__qualname__, owner)
+
     def _use_decorated(self, function: types.FunctionType) -> None:
         """What a library's decorator has made of the user's functions still calls them."""
         inside = list(dict(getattr(function, "registry", {})).values())
@@ -314,7 +291,7 @@ class Calls(Lookups):
                 continue
         for one in inside:
             if isinstance(one, types.FunctionType) and is_user_function(one):
-                self.use((self.known(one, _label_of(one)),))
+                self.use((self.known(one, self._label_of(one)),))
 
     def _use_code(
         self, function: types.FunctionType, label: str, variables: dict[str, Maybe]
@@ -357,8 +334,34 @@ class Calls(Lookups):
         )
         if key in self._returned:
             return self._returned[key]
-        if self._depth >= _MOST_DEPTH or len(self._returned) >= _MOST_CALLS:
-            return self._use_all(args, keywords)
+        if self._rounds[id(node)] >= _MOST_ROUNDS:
+            return self.use_all(args, keywords)
+        given = join(*args, *keywords.values())
+        context = (key_of(atom), id(node))
+        returned = self._contexts.setdefault(context, [])
+        is_new = not all(isinstance(one, Known) for one in given)
+        if is_new and len(returned) >= _MOST_CONTEXTS:
+            for one in given:
+                self.use(join(*one.fields.values()) if isinstance(one, Made) else ())
+            self.use_all(args, keywords)
+            return derived(*returned)
+        if len(self._returned) >= _MOST_CALLS:
+            self.say_opaque("make_loader", f"what follows after {_MOST_CALLS:,} calls")
+            return self.use_all(args, keywords)
+        if self._depth >= _MOST_DEPTH or self._nesting >= _MOST_NESTING:
+            # Its result counts as a whole, since who called it goes on without.
+            rounds = self._rounds.copy()
+
+            def later() -> None:
+                before, self._rounds = self._rounds, rounds
+                try:
+                    self.use(self._call_node(node, args, keywords, outer, globals_, owner, atom))
+                finally:
+                    self._rounds = before
+
+            self._todo.append(later)
+            self._alive.append(node)
+            return ()
         # Until it has returned, a function that calls itself returns nothing that is known.
         self._returned[key] = ()
         self._alive += [atom, *args, *keywords.values()]
@@ -366,10 +369,14 @@ class Calls(Lookups):
         scope = Scope({}, outer, globals_, owner, receiver)
         self._bind(node, args, keywords, scope, outer)
         self._depth += 1
+        self._rounds[id(node)] += 1
         try:
             self._returned[key] = self.run(node, scope)
         finally:
             self._depth -= 1
+            self._rounds[id(node)] -= 1
+        if is_new:
+            returned.append(self._returned[key])
         return self._returned[key]
 
     def _bind(
@@ -410,11 +417,11 @@ class Calls(Lookups):
         if given.vararg is not None:
             scope.variables[given.vararg.arg] = (Items(more),)
         else:
-            self._use_all(more, {})
+            self.use_all(more, {})
         if given.kwarg is not None:
             scope.variables[given.kwarg.arg] = (Table(dict(left)),)
         else:
-            self._use_all([], left)
+            self.use_all([], left)
 
     # The user's classes.
 
@@ -429,7 +436,7 @@ class Calls(Lookups):
             if init is not None:
                 self._call_one(Bound(init, made), args, keywords)
             else:
-                self._use_all(args, keywords)
+                self.use_all(args, keywords)
             return (made,)
         for base in cls.__mro__:
             if not is_user_class(base):
@@ -443,7 +450,7 @@ class Calls(Lookups):
             if isinstance(function, types.FunctionType) and is_user_function(function):
                 self._call_function(function, [(made,), *args], keywords)
             elif name == "__init__" or not isinstance(found, types.BuiltinFunctionType):
-                self._use_all(args, keywords)
+                self.use_all(args, what_is_loaded(cls, keywords))
         return (made,)
 
     def _fill(self, made: Made, cls: type, args: list[Maybe], keywords: dict[str, Maybe]) -> None:
@@ -482,14 +489,14 @@ def _defaults(function: types.FunctionType) -> dict[str, Any]:
     return {**found, **(function.__kwdefaults__ or {})}
 
 
-def _label_of(function: types.FunctionType) -> str:
-    name = function.__qualname__.replace("<locals>.", "")
-    return name if function.__module__ in ("__main__", None) else f"{function.__module__}.{name}"
-
-
-def _label_of_self(method: types.MethodType, label: str) -> str:
-    owner = method.__self__
-    return owner.__qualname__ if isinstance(owner, type) else type(owner).__qualname__
+def _parser(callee: Maybe) -> Parser | argparse.ArgumentParser | None:
+    for one in callee:
+        receiver = one.receiver if isinstance(one, LibraryMethod) else None
+        if isinstance(receiver, Parser):
+            return receiver
+        if isinstance(receiver, Known) and isinstance(receiver.value, argparse.ArgumentParser):
+            return receiver.value
+    return None
 
 
 __all__ = ["Calls"]

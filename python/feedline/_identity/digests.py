@@ -15,7 +15,6 @@ import functools
 import hashlib
 import io
 import logging
-import marshal
 import os
 import pathlib
 import pickle
@@ -26,18 +25,19 @@ import threading
 import types
 import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from feedline._identity import sources
-from feedline._identity.origin import is_user_class, is_user_function
+from feedline._identity.origin import is_container, is_user_class, is_user_function
+from feedline._identity.plain import LONG, PLAIN, NotPlainError, combined, dumped
 
 # Arrays up to this size are read whole; of larger ones, evenly spread parts.
 _MOST_BYTES = 1 << 30
 _PART_BYTES = 1 << 20
 # More objects than this are not looked at.
 _MOST_OBJECTS = 2_000_000
-_MOST_DEPTH = 150
+_MOST_DEPTH = 100
 # What says nothing about what is loaded.
 _SILENT: tuple[type, ...] = (
     *(type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Event),
@@ -55,38 +55,53 @@ HOW_IT_LOADS = frozenset(
         *("persistent_workers", "multiprocessing_context", "in_order"),
     }
 )
-_OF_A_RUN = HOW_IT_LOADS | {"_iterator", "_DataLoader__multiprocessing_context"}
+OF_A_RUN = HOW_IT_LOADS | {"_iterator", "_DataLoader__multiprocessing_context"}
 # A generator that nobody seeded has drawn its seed from the system: more bits than people type.
 _TYPED_BITS = 64
+# What the first word of a Mersenne Twister is that was seeded with many words.
+_OF_MANY_WORDS = 0x80000000
 
-_PLAIN = (bool, int, float, str, bytes)
-# Lists of plain values that are longer than this are digested in one go.
-_LONG = 1000
+# Arrays up to this size are copied together, so many at a time.
+_SMALL_BYTES = 1 << 16
+_TOGETHER = 4096
 
-_SHOWN = (*_PLAIN, list, tuple, dict, set, pathlib.PurePath)
+_SHOWN = (*PLAIN, list, tuple, dict, set, pathlib.PurePath)
 _MOST_SHOWN = 40
 
-Meet = Callable[[Any, str], None]
+# Told of what a digest only names; says whether it compares that itself.
+Meet = Callable[[Any, str], bool]
 
 
 class Digester:
     """Digests objects one after the other; tells ``meet`` of user's functions and objects."""
 
-    def __init__(self, meet: Meet) -> None:
-        """Have ``meet(value, label)`` compare what a digest only names."""
-        self._meet = meet
+    def __init__(self, meet: Meet, root: str = "__main__") -> None:
+        """Have ``meet(value, label)`` compare what a digest only names.
+
+        Names of the module ``root`` are as those of a script.
+        """
+        self.meet = meet
+        self.root = root
         self._objects = 0
+        # By address: what was digested already.
+        self._known: dict[int, tuple[Any, str]] = {}
         self.opaque: dict[str, str] = {}
+        # By label: what tells nothing for sure if it differs, with what it is and its digest.
+        self.unsure: dict[str, tuple[str, str]] = {}
 
     def digest(self, value: Any, label: str) -> str:
         """Whatever it is, and never an error."""
+        if id(value) in self._known and self._known[id(value)][0] is value:
+            return self._known[id(value)][1]
         walk = _Walk(self)
         try:
             walk.add(value, label, 0)
+            found = walk.hasher.hexdigest()
         except Exception as error:  # a property, a __getstate__ or a __repr__ that raises
             self.say_opaque(label, f"a {_name(type(value))}, which raised {type(error).__name__}")
-            return _name(type(value))
-        return walk.hasher.hexdigest()
+            found = _name(type(value))
+        self._known[id(value)] = (value, found)
+        return found
 
     def say_opaque(self, label: str, what: str) -> None:
         self.opaque.setdefault(label, what)
@@ -106,6 +121,9 @@ class _Walk:
         self._known: dict[int, bytes] = {}
         self._above: dict[int, int] = {}
         self._alive: list[Any] = []
+
+    def _named(self, kind: type) -> str:
+        return _name(kind).removeprefix(f"{self._digester.root}.")
 
     def _put(self, *parts: str | bytes) -> None:
         for part in parts:
@@ -128,7 +146,10 @@ class _Walk:
             return self._known[id(value)]
         if id(value) in self._above:
             return f"{depth - self._above[id(value)]} above".encode()
-        if depth > _MOST_DEPTH or not self._digester.counts(label):
+        if depth > _MOST_DEPTH:
+            self._digester.say_opaque(label, f"what is nested more than {_MOST_DEPTH} deep")
+            return _name(type(value)).encode()
+        if not self._digester.counts(label):
             return _name(type(value)).encode()
         self._alive.append(value)
         self._above[id(value)] = depth
@@ -143,23 +164,115 @@ class _Walk:
 
     def _walk(self, value: Any, label: str, depth: int) -> None:
         kind = type(value)
-        if value is None or kind in _PLAIN:
+        if value is None or kind in PLAIN:
             self.add(value, label, depth)
         elif kind in (list, tuple):
             self._put(kind.__name__, str(len(value)))
-            if len(value) > _LONG and _is_plain(value):
-                self._put(marshal.dumps(value, 2))
+            if self._all_at_once(value, label):
                 return
             for number, one in enumerate(value):
                 self.add(one, f"{label}[{number}]", depth + 1)
         elif kind is dict:
-            self._mapping("dict", value, label, depth)
+            if not self._all_at_once(value, label):
+                self._mapping("dict", value, label, depth)
         elif kind in (set, frozenset):
-            self._put("set", *sorted(self._apart(one, label, depth + 1) for one in value))
+            self._put("set")
+            if not self._all_at_once(value, label):
+                self._set(value, label, depth)
         elif _is_of_the_process(value):
             self._put("a generator of the process")
+        elif isinstance(value, random.Random):
+            self._maybe_seeded(value, value.getstate, label)
         elif not (self._code(value, label) or self._data(value, label, depth)):
             self._object(value, label, depth)
+
+    def _set(self, values: Iterable[Any], label: str, depth: int) -> None:
+        """Go by digests, since the order of a set is another one in each process."""
+        found = []
+        meet = self._digester.meet
+        for one in values:
+            met: list[tuple[Any, str]] = []
+
+            def note(value: Any, label: str, met: list[tuple[Any, str]] = met) -> bool:
+                met.append((value, label))
+                return not is_container(type(value))
+
+            self._digester.meet = note
+            try:
+                digest = self._apart(one, label, depth + 1)
+                # Two that are alike but for what they hold are told apart by that.
+                self._digester.meet = lambda value, label: True
+                walk = _Walk(self._digester)
+                walk.add(_held(one), label, depth + 1)
+                found.append((digest, walk.hasher.digest(), met))
+            finally:
+                self._digester.meet = meet
+        for digest, _, met in sorted(found, key=lambda one: one[:2]):
+            self._put(digest)
+            for value, where in met:
+                meet(value, where)
+
+    def _all_at_once(self, value: Any, label: str) -> bool:
+        """Digest long lists and dicts of plain values, or of small arrays, in native code."""
+        if len(value) <= LONG:
+            return False
+        try:
+            self._put("plain", dumped(self._states(value, label)))
+            return True
+        except (NotPlainError, RecursionError):
+            pass
+        return isinstance(value, list | tuple) and self._stacked(value, label)
+
+    def _states(self, values: Any, label: str) -> Any:
+        """Of a list of objects that just hold values, what they hold."""
+        kinds = set(map(type, values)) if type(values) in (list, tuple) else set()
+        kind = next(iter(kinds), object)
+        as_all_do = all(
+            _inherits(kind, name) for name in ("__reduce_ex__", "__reduce__", "__getstate__")
+        )
+        if len(kinds) > 1 or not is_user_class(kind) or not is_container(kind) or not as_all_do:
+            return values
+        if issubclass(kind, enum.Enum) or any(
+            "__slots__" in vars(one) for one in kind.__mro__[:-1]
+        ):
+            return values
+        self._put("objects", self._named(kind))
+        self._digester.meet(values[0], label)
+        return [*map(vars, values)]
+
+    def _stacked(self, values: list[Any] | tuple[Any, ...], label: str) -> bool:
+        """Arrays, or tensors, of one shape and type: copied together, some at a time."""
+        kinds = set(map(type, values))
+        kind = kinds.pop()
+        numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+        stack: Any = None
+        if kind is getattr(numpy, "ndarray", None):
+            stack = numpy.stack  # type: ignore[union-attr]
+            is_one = len({(one.shape, one.dtype) for one in values}) == 1
+            is_plain = not values[0].dtype.hasobject
+        elif kind is getattr(torch, "Tensor", None):
+            stack = torch.stack  # type: ignore[union-attr]
+            shapes = {(one.shape, one.dtype, one.device, one.layout) for one in values}
+            is_one, is_plain = len(shapes) == 1, values[0].device.type == "cpu"
+            is_plain = is_plain and values[0].layout is torch.strided  # type: ignore[union-attr]
+        if stack is None or kinds or not is_one or not is_plain:
+            return False
+        if values[0].nbytes > _SMALL_BYTES:
+            return False
+        self._put("stacked", _name(kind))
+        for first in range(0, len(values), _TOGETHER):
+            part = values[first : first + _TOGETHER]
+            self.add(
+                stack(
+                    [
+                        getattr(one, "data", one) if torch and kind is torch.Tensor else one
+                        for one in part
+                    ]
+                ),
+                label,
+                1,
+            )
+        return True
 
     def _mapping(self, name: str, items: dict[Any, Any], label: str, depth: int) -> None:
         """Compare as dicts do: the order doesn't count."""
@@ -181,7 +294,7 @@ class _Walk:
         if isinstance(value, types.ModuleType):
             self._put("module", value.__name__)
         elif isinstance(value, type):
-            self._put("class", _name(value))
+            self._put("class", self._named(value))
         elif isinstance(value, types.FunctionType):
             self._put("function", _function_token(value))
         elif isinstance(value, types.BuiltinFunctionType):
@@ -193,18 +306,18 @@ class _Walk:
         elif isinstance(value, types.MethodType):
             self._put("method", _function_token(value.__func__))
             self.add(value.__self__, f"{label}.__self__", 1)
-            self._digester._meet(value, label)
+            self._digester.meet(value, label)
             return True
         else:
             return False
-        self._digester._meet(value, label)
+        self._digester.meet(value, label)
         return True
 
     def _data(self, value: Any, label: str, depth: int) -> bool:
         """What has a content of its own kind."""
         kind = type(value)
         if isinstance(value, enum.Enum):
-            self._put("enum", _name(kind), value.name)
+            self._put("enum", self._named(kind), value.name)
         elif isinstance(value, pathlib.PurePath):
             self._put("path", str(value))
         elif isinstance(value, re.Pattern):
@@ -233,19 +346,38 @@ class _Walk:
             return self._numpy(value, label, depth) or self._torch(value, label, depth)
         return True
 
+    def _maybe_seeded(self, value: Any, state: Callable[[], Any], label: str) -> None:
+        """A generator that doesn't show whether somebody has seeded it.
+
+        If two jobs have the same state, somebody has; if not, nothing is known.
+        """
+        what = _name(type(value))
+        self._put("generator", what)
+        try:
+            found = state()
+        except NotImplementedError:  # SystemRandom
+            self._digester.say_opaque(label, "a generator without a seed")
+            return
+        digest = combined(map(repr, found))
+        while self._digester.unsure.setdefault(label, (f"a {what}", digest))[1] != digest:
+            label += "'"
+
     def _numpy(self, value: Any, label: str, depth: int) -> bool:
         numpy = sys.modules.get("numpy")
         if numpy is None:
             return False
-        if isinstance(value, numpy.memmap) and value.filename is not None:
+        mapped = getattr(value, "_mmap", None) if isinstance(value, numpy.memmap) else None
+        if mapped is not None and value.filename is not None:
             # Its file may be larger than memory, and is read by whoever loads.
-            self._put(
-                "memmap", str(value.filename), str(value.offset), str(value.dtype), str(value.shape)
-            )
+            begins = numpy.frombuffer(mapped, numpy.uint8).__array_interface__["data"][0]
+            # Of a slice, filename and offset are those of what it was cut from.
+            place = value.__array_interface__["data"][0] - begins
+            self._put("memmap", str(value.filename), str(value.offset), str(place))
+            self._put(str(value.dtype), str(value.shape), str(value.strides))
             found = os.stat(value.filename)
             self._put(str(found.st_size), str(found.st_mtime_ns))
         elif isinstance(value, numpy.ndarray):
-            self._put(_name(type(value)), str(value.dtype), str(value.shape))
+            self._put(self._named(type(value)), str(value.dtype), str(value.shape))
             if value.dtype.hasobject:
                 self.add(value.tolist(), label, depth + 1)
             else:
@@ -254,7 +386,7 @@ class _Walk:
                     memoryview(flat.view(numpy.uint8)) if flat.size else memoryview(b""), label
                 )
         elif isinstance(value, numpy.generic | numpy.dtype):
-            self._put(_name(type(value)), repr(value))
+            self._put(self._named(type(value)), repr(value))
         elif isinstance(value, numpy.random.Generator | numpy.random.BitGenerator):
             bits = getattr(value, "bit_generator", value)
             self._put("generator", _name(type(bits)))
@@ -263,6 +395,14 @@ class _Walk:
                 self._digester.say_opaque(label, "a generator without a seed")
             else:
                 self.add(bits.state, label, depth + 1)
+        elif isinstance(value, numpy.random.RandomState):
+            state = value.get_state(legacy=False)
+            words = state.get("state", {}).get("key", ())
+            # The first word is the seed that was typed, until something is drawn.
+            if len(words) and words[0] != _OF_MANY_WORDS and state["state"]["pos"] == len(words):
+                self._put("generator", str(words[0]))
+            else:
+                self._maybe_seeded(value, lambda: [value.get_state(legacy=False), *words], label)
         else:
             return False
         return True
@@ -296,7 +436,8 @@ class _Walk:
         size = data.nbytes
         self._put(str(size))
         if size <= _MOST_BYTES:
-            self.hasher.update(data)
+            # Many processors have instructions for this one.
+            self._put(hashlib.sha256(data).digest())
             return
         self._digester.say_opaque(
             label, f"{size / 1e9:.0f} GB, of which all but {_MOST_BYTES >> 30} GB"
@@ -309,16 +450,16 @@ class _Walk:
     def _object(self, value: Any, label: str, depth: int) -> None:
         """An instance of any class, by its class and its state."""
         kind = type(value)
-        self._put("object", _name(kind))
+        self._put("object", self._named(kind))
         if depth and is_user_class(kind):
-            self._digester._meet(value, label)
-            return
+            if self._digester.meet(value, label):
+                return
         self._content(value, label, depth)
         if _inherits(kind, "__reduce_ex__") and _inherits(kind, "__reduce__"):
             if _inherits(kind, "__getstate__"):
                 self._fields(value, label, depth)
             else:
-                self._state(value.__getstate__(), label, depth)
+                self._state(kind, value.__getstate__(), label, depth)
             return
         try:
             reduced = value.__reduce_ex__(5)
@@ -331,7 +472,7 @@ class _Walk:
         parts = [*reduced, *[None] * (6 - len(reduced))]
         self.add(parts[0], label, depth + 1)
         for part in (parts[1], parts[2]):
-            self._state(part, label, depth)
+            self._state(kind, part, label, depth)
         for content in parts[3:5]:
             self.add(list(content) if content is not None else None, label, depth + 1)
 
@@ -358,24 +499,33 @@ class _Walk:
             value, dict | list | tuple | set | str | int | float | bytes
         ):
             self._digester.say_opaque(label, f"a {_name(kind)}")
-        self._state(fields, label, depth)
+        self._state(kind, fields, label, depth)
 
-    def _state(self, state: Any, label: str, depth: int) -> None:
+    def _state(self, kind: type, state: Any, label: str, depth: int) -> None:
         if type(state) is dict:
-            state = {key: one for key, one in state.items() if key not in _OF_A_RUN}
+            if is_data_loader(kind):
+                state = {key: one for key, one in state.items() if key not in OF_A_RUN}
             self._mapping("state", state, label, depth)
         else:
             self.add(state, label, depth + 1)
 
 
-def _is_plain(values: list[Any] | tuple[Any, ...], depth: int = 2) -> bool:
-    for one in values:
-        kind = type(one)
-        if kind in _PLAIN or one is None:
-            continue
-        if kind not in (list, tuple) or not depth or not _is_plain(one, depth - 1):
-            return False
-    return True
+def is_data_loader(cls: type) -> bool:
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and issubclass(cls, data.DataLoader)
+
+
+def _held(value: Any) -> Any:
+    """What a closure or an object holds."""
+    if not isinstance(value, types.FunctionType):
+        return dict(getattr(value, "__dict__", None) or {})
+    held = [value.__defaults__, value.__kwdefaults__]
+    for cell in value.__closure__ or ():
+        try:
+            held.append(cell.cell_contents)
+        except ValueError:  # it has no value yet
+            held.append(None)
+    return held
 
 
 def _function_token(function: Any) -> str:

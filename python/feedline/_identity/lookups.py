@@ -5,17 +5,20 @@ from __future__ import annotations
 import argparse
 import functools
 import inspect
+import logging
 import os
+import sys
 import types
 from collections.abc import Mapping
 from typing import Any
 
+from feedline._identity.command_line import CommandLine, Default, Parser
 from feedline._identity.origin import is_user_class, is_user_function
 from feedline._identity.reached import Reached
 from feedline._identity.values import (
     Atom,
     Bound,
-    CommandLine,
+    Derived,
     Items,
     Known,
     LibraryMethod,
@@ -24,12 +27,15 @@ from feedline._identity.values import (
     Maybe,
     Parent,
     Table,
+    constants,
+    derived,
     join,
 )
 
 _MISSING = object()
 # A list with more elements than this is used as a whole.
 _MOST_ELEMENTS = 32
+_MOST_KEYS = 200
 
 
 class Lookups(Reached):
@@ -45,13 +51,35 @@ class Lookups(Reached):
         if isinstance(base, Parent):
             return self._of_parent(base, name)
         if isinstance(base, CommandLine):
-            return (self.known(base.option(name), f"{name} on the command line"),)
+            return self._of_command_line(base, name)
+        if isinstance(base, Derived | Parser):
+            return (LibraryMethod(base, name),)
         if isinstance(base, LocalClass):
             function = base.functions.get(name)
-            return () if function is None else (function,)
+            return base.attributes.get(name, ()) if function is None else (function,)
         if isinstance(base, Items | Table):
             return (LibraryMethod(base, name),)
-        return ()
+        return tuple(LibraryMethod(one, name) for one in derived((base,)))
+
+    def _of_command_line(self, base: CommandLine, name: str) -> Maybe:
+        if base.parsed is None:
+            return (base,)
+        if name == "__dict__":
+            return (Table({key: self._of_command_line(base, key) for key in base.parsed}),)
+        if name not in base.parsed:
+            return (base,)
+        value, label = base.parsed[name], f"{name} on the command line"
+        if isinstance(value, Default):
+            given: Maybe = value.value if isinstance(value.value, tuple) else ()
+            if not all(isinstance(one, Atom) for one in given):
+                given = ()
+            plain = constants(given) if given else [value.value]
+            if plain is None or len(plain) > 1:
+                return given
+            value = plain[0]
+        # What is typed is a text; a default that is the same may be a number.
+        is_plain = isinstance(value, int | float) and not isinstance(value, bool)
+        return (self.known(str(value) if is_plain else value, label),)
 
     def _of_made(self, base: Made, name: str) -> Maybe:
         if name in base.fields:
@@ -66,6 +94,8 @@ class Lookups(Reached):
             function = base.cls.functions.get(name)
             if function is not None:
                 return (Bound(function, base),)
+            if name in base.cls.attributes:
+                return base.cls.attributes[name]
             return (LibraryMethod(base, name),) if base.cls.bases else ()
         found = inspect.getattr_static(base.cls, name, _MISSING)
         return self._of_class(found, base.cls, base, name)
@@ -120,6 +150,8 @@ class Lookups(Reached):
 
     def _of_known(self, base: Known, name: str) -> Maybe:
         value, label = base.value, base.label
+        if isinstance(value, logging.Logger) or value is sys.stdout or value is sys.stderr:
+            return (LibraryMethod(base, name),)
         written = self._written.get(id(value), {}).get(name)
         found = self._in_known(base, name)
         if written is not None:
@@ -150,7 +182,7 @@ class Lookups(Reached):
         value, label = base.value, base.label
         own = getattr(value, "__dict__", {})
         found = inspect.getattr_static(type(value), name, _MISSING)
-        if name in own and not isinstance(found, property):
+        if name in own and not isinstance(found, property | functools.cached_property):
             return (self.known(own[name], f"{label}.{name}"),)
         if _is_native_descriptor(found):
             return self._read(base, name)
@@ -164,7 +196,7 @@ class Lookups(Reached):
             reached = self.call((getter,), [(Known(name, ""),)], {})
             if not reached:
                 # It may have looked anywhere.
-                self._values[label] = value
+                self.put(label, value)
             return reached
         return self._read(base, name)
 
@@ -180,47 +212,52 @@ class Lookups(Reached):
         elif isinstance(base, Known) and is_user_class(type(base.value)):
             fields = self._written.setdefault(id(base.value), {})
             fields[name] = join(fields.get(name, ()), value)
+            self._lazy.add(f"{base.label}.{name}")
         elif isinstance(base, Table):
-            base.items[name] = join(base.items.get(name, ()), value)
+            self.add_entry(base, name, join(base.items.get(name, ()), value))
         else:
             self.use(value)
 
     # Items.
 
     def item(self, base: Atom, key: Maybe) -> Maybe:
-        constants = [one.value for one in key if isinstance(one, Known)]
-        is_one = len(constants) == len(key) == 1 and isinstance(
-            constants[0], str | int | bytes | None
-        )
+        keys = constants(key)
+        if keys is not None and not all(isinstance(one, str | int | bytes | None) for one in keys):
+            keys = None
         if isinstance(base, Items):
-            is_place = (
-                is_one
-                and isinstance(constants[0], int)
-                and -len(base.items) <= constants[0] < len(base.items)
-            )
             self.use(key)
-            return base.items[constants[0]] if is_place else join(*base.items)
+            count = len(base.items)
+            if keys and all(isinstance(one, int) and -count <= one < count for one in keys):
+                return join(*(base.items[one] for one in keys))
+            self.use_order(base)
+            return join(*base.items)
         if isinstance(base, Table):
             self.use(key)
-            if is_one and constants[0] in base.items:
-                return base.items[constants[0]]
-            return base.rest if is_one else join(base.rest, *base.items.values())
+            if keys is None:
+                return join(base.rest, *base.items.values())
+            return join(*(base.items.get(one, base.rest) for one in keys))
+        if isinstance(base, CommandLine):
+            self.use(key)
+            return join(*(self.attribute(base, str(one)) for one in keys)) if keys else (base,)
         method = self._user_method(base, "__getitem__")
         if method:
             return self.call(method, [key], {})
-        self.use(tuple(one for one in key if isinstance(one, Known) and one.label))
-        if isinstance(base, Known) and base.label and is_one and _has_items(base.value):
-            label = f"{base.label}[{constants[0]!r}]"
-            if base.value is os.environ and not self.use_environment(str(constants[0])):
-                return ()
-            try:
-                return (self.known(base.value[constants[0]], label),)
-            except Exception:
-                self.use_absent(label)
-                return ()
-        self.use((base,))
-        self.use(key)
-        return ()
+        if isinstance(base, Known) and base.label and keys and _has_items(base.value):
+            self.use(tuple(one for one in key if not isinstance(one, Known) or one.label))
+            return join(*(self._item(base, one) for one in keys))
+        return derived((base,), key)
+
+    def _item(self, base: Known, key: Any) -> Maybe:
+        label = f"{base.label}[{key!r}]"
+        if base.label == "globals()":
+            label = self.global_label(str(key), base.value)
+        if base.value is os.environ and not self.use_environment(str(key)):
+            return ()
+        try:
+            return (self.known(base.value[key], label),)
+        except Exception:
+            self.use_absent(label)
+            return ()
 
     def _user_method(self, base: Atom, name: str) -> Maybe:
         is_user_object = isinstance(base, Known) and is_user_class(type(base.value))
@@ -231,24 +268,27 @@ class Lookups(Reached):
         return tuple(one for one in self.attribute(base, name) if isinstance(one, Bound))
 
     def set_item(self, base: Atom | None, key: Maybe, value: Maybe) -> None:
-        constants = [one.value for one in key if isinstance(one, Known)]
-        is_one = len(constants) == len(key) == 1 and isinstance(
-            constants[0], str | int | bytes | None
-        )
+        keys = constants(key)
         self.use(key)
-        if isinstance(base, Table) and is_one:
-            base.items[constants[0]] = join(base.items.get(constants[0], ()), value)
+        if isinstance(base, Table) and keys and len(keys) == 1:
+            self.add_entry(base, keys[0], join(base.items.get(keys[0], ()), value))
         elif isinstance(base, Table):
-            base.rest = join(base.rest, value)
+            self.add_rest(base, value)
         elif isinstance(base, Items):
-            base.items.append(value)
+            self.add_item(base, value)
         else:
+            self.note_filled(base)
             self.use(value)
+
+    def note_filled(self, base: Atom | None) -> None:
+        """The user's code adds to a list or a dict that exists: how far it got may differ."""
+        if isinstance(base, Known) and "." in base.label and isinstance(base.value, dict | list):
+            self._caches.add(base.label)
 
     def merge(self, table: Table, value: Maybe) -> None:
         """``{**value}``."""
         for key, one in self.spread_keywords(value).items():
-            table.items[key] = one
+            self.add_entry(table, key, one)
 
     # Elements.
 
@@ -256,14 +296,53 @@ class Lookups(Reached):
         """What iterating may give."""
         found: list[Maybe] = []
         for atom in maybe:
+            each = self.each((atom,))
+            self.use(self.count_of(atom))
             if isinstance(atom, Items):
-                found += atom.items
-            elif isinstance(atom, Known) and (inside := self._inside(atom)) is not None:
-                self._values[f"len({atom.label})"] = len(atom.value)
-                found += inside
-            else:
-                self.use((atom,))
+                self.use_order(atom)
+            if each is not None:
+                found += each
+            elif isinstance(atom, Derived | LibraryMethod):
+                found.append(derived((atom,)))
         return join(*found)
+
+    def count_of(self, atom: Atom) -> Maybe:
+        """What decides how many elements there are."""
+        if isinstance(atom, Items):
+            return atom.count
+        return () if isinstance(atom, Known) and self._inside(atom) is not None else (atom,)
+
+    def each(self, maybe: Maybe) -> list[Maybe] | None:
+        """What iterating gives, one by one; None if that isn't known."""
+        if len(maybe) != 1:
+            return None
+        atom = maybe[0]
+        if isinstance(atom, Items):
+            return list(atom.items)
+        inside = self._inside(atom) if isinstance(atom, Known) else None
+        if inside is not None and isinstance(atom, Known):
+            self.put(f"len({atom.label})", len(atom.value))
+        if isinstance(atom, Known) and type(atom.value) is dict and atom.label:
+            self.put(f"order of {atom.label}", list(atom.value))
+        return inside
+
+    def entries_of(self, atom: Atom, name: str) -> Maybe | None:
+        """What ``items()``, ``values()`` or ``keys()`` of a dict gives; None if not known."""
+        order = None
+        pairs: list[tuple[Maybe, Maybe]]
+        if isinstance(atom, Table):
+            pairs = [((Known(key, ""),), one) for key, one in atom.items.items()]
+            pairs += [((), atom.rest)] if atom.rest else []
+        elif isinstance(atom, Known) and type(atom.value) is dict and atom.label:
+            if len(atom.value) > _MOST_KEYS or not all(isinstance(key, str) for key in atom.value):
+                return None
+            pairs = [((Known(key, ""),), self._item(atom, key)) for key in list(atom.value)]
+            order = (atom.label, list(atom.value))
+        else:
+            return None
+        if name == "items":
+            return (Items([(Items([key, one]),) for key, one in pairs], order),)
+        return (Items([key if name == "keys" else one for key, one in pairs], order),)
 
     def _inside(self, atom: Known) -> list[Maybe] | None:
         is_list = (
@@ -284,15 +363,13 @@ class Lookups(Reached):
 
     def spread(self, maybe: Maybe) -> list[Maybe]:
         """The arguments that ``*value`` stands for."""
-        if len(maybe) == 1:
-            atom = maybe[0]
-            if isinstance(atom, Items):
-                return list(atom.items)
-            inside = self._inside(atom) if isinstance(atom, Known) else None
-            if inside is not None:
-                return inside
-        self.use(maybe)
-        return []
+        each = self.each(maybe)
+        if each is None:
+            self.use(maybe)
+        elif isinstance(maybe[0], Items):
+            self.use_order(maybe[0])
+            self.use(maybe[0].count)
+        return each or []
 
     def spread_keywords(self, maybe: Maybe) -> dict[str, Maybe]:
         """The arguments that ``**value`` stands for."""

@@ -75,3 +75,23 @@ def package_version(module_name: str) -> tuple[str, str] | None:
         return None
     version: Any = getattr(sys.modules.get(package), "__version__", None)
     return (package, str(version)) if version is not None else None
+
+
+# Methods by which Python and libraries use an object that does something.
+PROTOCOLS = frozenset(
+    {
+        *("__getitem__", "__iter__", "__next__", "__call__", "__len__", "__enter__", "__array__"),
+    }
+)
+
+
+def library_bases(cls: type) -> list[type]:
+    return [base for base in cls.__mro__ if base is not object and not is_user_class(base)]
+
+
+def is_container(cls: type) -> bool:
+    """Whether objects of a class just hold values, as a configuration does."""
+    if library_bases(cls):
+        return False
+    names = {name for base in cls.__mro__ if base is not object for name in vars(base)}
+    return not names & PROTOCOLS

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import argparse
 import ast
+import collections
 import dataclasses
 import enum
 import functools
 import os
 import pathlib
+import re
 import types
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from feedline._identity import sources
-from feedline._identity.digests import Digester, shown
+from feedline._identity.command_line import CommandLine, Parser
+from feedline._identity.digests import OF_A_RUN, Digester, is_data_loader, shown
+from feedline._identity.entries import Entry, folded
 from feedline._identity.origin import (
+    PROTOCOLS,
+    is_container,
     is_user,
     is_user_class,
     is_user_function,
     is_user_module,
+    library_bases,
     package_version,
 )
 from feedline._identity.values import (
     Atom,
     Bound,
-    CommandLine,
+    Derived,
     Function,
     Items,
     Known,
@@ -36,6 +43,7 @@ from feedline._identity.values import (
     Parent,
     Partial,
     Table,
+    join,
 )
 from feedline._shard import is_of_a_rank
 
@@ -43,6 +51,8 @@ ABSENT = "(not there)"
 # A configuration with more entries than this is compared as one.
 _MOST_FIELDS = 200
 _LONGEST_PATH = 1000
+# Of so many objects of a class the fields are told apart.
+_MOST_OF_A_CLASS = 500
 # Methods by which Python, torch or a feed use an object; the rest is the user's own affair.
 _NOT_USED = {
     *("__init__", "__new__", "__post_init__", "__init_subclass__", "__class_getitem__"),
@@ -50,23 +60,6 @@ _NOT_USED = {
 }
 _ASKED_FOR = {"set_epoch", "state_dict", "load_state_dict", "collate_fn"}
 _BUILTIN: tuple[Any, ...] = (dict, list, tuple, set, str, bytes, int, float)
-_PROTOCOLS = {
-    "__getitem__",
-    "__iter__",
-    "__next__",
-    "__call__",
-    "__len__",
-    "__enter__",
-    "__array__",
-}
-
-
-class Entry(NamedTuple):
-    """One thing that two loaders may differ in."""
-
-    label: str
-    shown: str
-    digest: str
 
 
 class Reached:
@@ -75,7 +68,11 @@ class Reached:
     def __init__(self, root_globals: dict[str, Any]) -> None:
         """Begin with nothing; names of ``root_globals`` need no module before them."""
         self._root_globals = root_globals
-        self._values: dict[str, Any] = {}
+        self._root_name = str(root_globals.get("__name__", "__main__"))
+        # By label: different things may have one, and are numbered.
+        self._values: dict[str, list[Any]] = {}
+        self._numbers: dict[str, dict[str, int]] = {}
+        self._owners: dict[str, dict[int, int]] = {}
         self._texts: dict[str, Entry] = {}
         self._todo: list[Callable[[], object]] = []
         # By address; what has an address here must not go away meanwhile.
@@ -83,7 +80,13 @@ class Reached:
         self._alive: list[Any] = []
         # Fields that the user's code sets on objects that exist already.
         self._written: dict[int, dict[str, Maybe]] = {}
-        self._digester = Digester(self._meet)
+        # Labels of such fields, and of dicts and lists that the user's code adds to.
+        self._met: collections.Counter[type] = collections.Counter()
+        self._lazy: set[str] = set()
+        # Labels of what a library was given, and which.
+        self._given_to: dict[str, str] = {}
+        self._caches: set[str] = set()
+        self._digester = Digester(self._meet, self._root_name)
 
     # Of the parts that follow.
 
@@ -98,7 +101,26 @@ class Reached:
     ) -> Maybe:
         raise NotImplementedError
 
+    def module(self, name: str, *, quietly: bool = False) -> Maybe:
+        raise NotImplementedError
+
     # Labels.
+
+    def distinct(self, label: str, owner: object) -> str:
+        """The label of something that belongs to an object; other objects' are numbered."""
+        self._alive.append(owner)
+        owners = self._owners.setdefault(label, {})
+        number = owners.setdefault(id(owner), len(owners) + 1)
+        return label if number == 1 else f"{label} ({number})"
+
+    def put(self, label: str, value: Any) -> None:
+        """A value counts, under a label."""
+        values = self._values.setdefault(label, [])
+        if not any(one is value for one in values[-8:]):
+            values.append(value)
+
+    def say_opaque(self, label: str, what: str) -> None:
+        self._digester.say_opaque(label, what)
 
     def known(self, value: Any, label: str) -> Known:
         self._alive.append(value)
@@ -106,35 +128,67 @@ class Reached:
 
     def global_label(self, name: str, globals_: dict[str, Any]) -> str:
         module = globals_.get("__name__")
-        is_root = globals_ is self._root_globals or module == "__main__"
+        is_root = globals_ is self._root_globals or module in ("__main__", self._root_name)
         return name if is_root else f"{module}.{name}"
 
     # Using.
 
     def use(self, maybe: Maybe) -> None:
         """All of it counts from here on."""
-        for atom in maybe:
+        # Not by recursion: what a loop puts together may be nested deeply.
+        left = list(reversed(maybe))
+        while left:
+            atom = left.pop()
             if isinstance(atom, Known):
                 self.record(atom.value, atom.label)
-            elif isinstance(atom, Items):
-                for one in atom.items:
-                    self.use(one)
-            elif isinstance(atom, Table):
-                for one in (*atom.items.values(), atom.rest):
-                    self.use(one)
+            elif isinstance(atom, Items | Table | Derived):
+                if not atom.is_used:
+                    atom.is_used = True
+                    left += [one for part in reversed(atom.parts()) for one in reversed(part)]
+                    self._alive.append(atom)
+                if isinstance(atom, Items):
+                    self.use_order(atom)
             elif isinstance(atom, Made):
                 self._once(id(atom), functools.partial(self._escape, atom, atom.cls, ""))
                 self._alive.append(atom)
             elif isinstance(atom, LibraryMethod | Parent):
-                self.use((atom.receiver,))
+                left.append(atom.receiver)
             elif isinstance(atom, CommandLine):
-                self._values["sys.argv"] = list(atom.argv)
+                self.put("sys.argv", list(atom.argv))
+            elif isinstance(atom, Parser):
+                for _, _, default in atom.declared:
+                    left += default
             elif isinstance(atom, LocalClass):
                 self._once(id(atom), functools.partial(self._use_class, atom))
                 self._alive.append(atom)
             else:
                 self._once(self._key(atom), functools.partial(self._use_call, atom))
                 self._alive.append(atom)
+
+    def use_all(self, args: list[Maybe], keywords: dict[str, Maybe]) -> Maybe:
+        for one in (*args, *keywords.values()):
+            self.use(one)
+        return ()
+
+    def use_order(self, items: Items) -> None:
+        if items.order is not None:
+            label, keys = items.order
+            self.put(f"order of {label}", keys)
+
+    def add_item(self, items: Items, value: Maybe) -> None:
+        items.items.append(value)
+        if items.is_used:
+            self.use(value)
+
+    def add_entry(self, table: Table, key: Any, value: Maybe) -> None:
+        table.items[key] = value
+        if table.is_used:
+            self.use(value)
+
+    def add_rest(self, table: Table, value: Maybe) -> None:
+        table.rest = join(table.rest, value)
+        if table.is_used:
+            self.use(value)
 
     def _key(self, atom: Function | Bound | Partial) -> Any:
         if isinstance(atom, Function):
@@ -179,63 +233,83 @@ class Reached:
             )
             self.use((bound,))
         elif isinstance(value, functools.partial) or hasattr(type(value), "__wrapped__"):
-            self._values[label] = value
+            self.put(label, value)
             self._once(id(value), functools.partial(self._use_call, self.known(value, label)))
         elif isinstance(value, type):
             self._record_class(value, label)
         elif is_user_class(type(value)) and not isinstance(value, enum.Enum):
-            self._values[f"class of {label}"] = type(value).__qualname__
+            self.put(f"class of {label}", type(value).__qualname__)
             self._once(
                 id(value),
                 functools.partial(self._escape, self.known(value, label), type(value), label),
             )
         elif isinstance(value, types.BuiltinFunctionType) and _is_of_module(value):
             self.note_package(value.__module__ or "")
-        elif value is os.environ:
-            self._digester.say_opaque(label, "the whole environment")
+        elif value is os.environ or label == "globals()":
+            self.say_opaque(label, "all of it: the name that is looked up is not known")
         else:
             if not isinstance(value, str | int | float | bool | list | dict | tuple | None):
                 self.note_package(type(value).__module__)
             if hasattr(value, "__wrapped__") and callable(value):
                 self._once(id(value), functools.partial(self._use_call, self.known(value, label)))
-            self._values[label] = value
+            self.put(label, value)
             self._path(value, f"{label}, as a path")
 
     def _record_class(self, cls: type, label: str) -> None:
         if not is_user_class(cls):
             self.note_package(cls.__module__)
         elif issubclass(cls, enum.Enum):
-            self._values[label] = {one.name: one.value for one in cls}
+            self.put(label, {one.name: one.value for one in cls})
         else:
             self._once(id(cls), functools.partial(self._use_class, cls))
 
     def _path(self, value: Any, label: str) -> None:
-        """A path that is relative means another file elsewhere."""
+        """A path that is relative means another file elsewhere; so does a list of them."""
+        if isinstance(value, list | tuple) and value:
+            value = value[0]
         if not isinstance(value, str | pathlib.PurePath) or not 0 < len(str(value)) < _LONGEST_PATH:
             return
         text = str(value)
-        if (
-            "\n" not in text
-            and "\0" not in text
-            and not os.path.isabs(text)
-            and os.path.lexists(text)
-        ):
-            self._values[label] = os.path.realpath(text)
+        if "\n" not in text and "\0" not in text and not os.path.isabs(text):
+            path = os.path.realpath(text)
+            self._texts.setdefault(label, Entry(label, path, path, "path"))
 
-    def _meet(self, value: Any, label: str) -> None:
-        """Whatever a digest only names."""
+    def _meet(self, value: Any, label: str) -> bool:
+        """What a digest names: record it, or say that it belongs into the digest as a whole.
+
+        That is so for objects that just hold values, and for those of a class with very many.
+        """
+        cls = type(value)
+        if is_user_class(cls) and not isinstance(value, type):
+            self._met[cls] += 1
+            if is_container(cls) or self._met[cls] > _MOST_OF_A_CLASS:
+                self._once(("methods", id(cls)), functools.partial(self.use_methods, cls))
+                return False
         self.record(value, label)
+        return True
 
     def use_truth(self, maybe: Maybe) -> None:
         """Only whether it is true, or there at all."""
         for atom in maybe:
+            if isinstance(atom, Derived):
+                self.use((atom,))
+            if isinstance(atom, Known | Made):
+                self._use_truth_of_user_object(atom)
             if not isinstance(atom, Known) or not atom.label:
                 continue
             value = atom.value
             if value is None or isinstance(value, bool | int | float | str | bytes | enum.Enum):
                 self.record(value, atom.label)
             elif isinstance(value, list | tuple | dict | set):
-                self._values[f"bool({atom.label})"] = bool(value)
+                self.put(f"bool({atom.label})", bool(value))
+
+    def _use_truth_of_user_object(self, atom: Known | Made) -> None:
+        cls = type(atom.value) if isinstance(atom, Known) else atom.cls
+        if isinstance(cls, type) and is_user_class(cls):
+            for name in ("__bool__", "__len__"):
+                if isinstance(getattr(cls, name, None), types.FunctionType):
+                    self.use(self.call(self.attribute(atom, name), [], {}))
+                    return
 
     def use_contains(self, keys: Maybe, containers: Maybe) -> None:
         """``key in container``."""
@@ -247,7 +321,7 @@ class Reached:
                 one.value for one in keys if isinstance(one, Known) and isinstance(one.value, str)
             ]
             if isinstance(container, Known) and is_known and len(plain) == len(keys) == 1:
-                self._values[f"{plain[0]!r} in {container.label}"] = plain[0] in container.value
+                self.put(f"{plain[0]!r} in {container.label}", plain[0] in container.value)
             else:
                 self.use((container,))
         self.use(keys)
@@ -310,20 +384,20 @@ class Reached:
 
     def _escape(self, receiver: Known | Made, cls: type | LocalClass, label: str) -> None:
         """An object that code which isn't the user's may do anything with: it calls its methods."""
-        fields = receiver.fields if isinstance(receiver, Made) else None
+        fields = receiver.fields if isinstance(receiver, Made) else {}
         if isinstance(cls, LocalClass):
             names = [name for name in cls.functions if name not in _NOT_USED]
-            if cls.bases == () and not _PROTOCOLS & set(names):
-                names = []
-                for one in (fields or {}).values():
+            if cls.bases == () and not PROTOCOLS & set(names):
+                for one in fields.values():
                     self.use(one)
+        elif is_container(cls):
+            if isinstance(receiver, Known):
+                self.put(label, receiver.value)
+            for one in fields.values():
+                self.use(one)
+            self.use_methods(cls)
+            return
         else:
-            if is_container(cls):
-                if fields is None and isinstance(receiver, Known):
-                    self._values[label] = receiver.value
-                for one in (fields or {}).values():
-                    self.use(one)
-                return
             names = entry_points(cls)
             self._use_library_fields(receiver, cls, label)
         for name in names:
@@ -334,9 +408,24 @@ class Reached:
                 else:
                     self.use((atom,))
 
+    def use_methods(self, cls: type) -> None:
+        """All methods of a class whose objects are compared as a whole: somebody may call them."""
+        names = [
+            name
+            for base in cls.__mro__
+            if base is not object
+            for name, one in vars(base).items()
+            if name not in _NOT_USED and isinstance(one, types.FunctionType)
+        ]
+        made = Made(cls)
+        self._alive.append(made)
+        for name in names:
+            for atom in self.attribute(made, name):
+                self._once((id(cls), name), functools.partial(self._use_call, atom))
+
     def _use_library_fields(self, receiver: Known | Made, cls: type, label: str) -> None:
         """Fields that a base class of a library reads too."""
-        read = names_of_library(cls)
+        read = names_of_library(cls) - (OF_A_RUN if is_data_loader(cls) else frozenset())
         if isinstance(receiver, Made):
             for name, value in receiver.fields.items():
                 if name in read:
@@ -348,29 +437,74 @@ class Reached:
                 self.record(one, f"{label}.{name}")
         builtin = next((base for base in _BUILTIN if isinstance(value, base)), None)
         if builtin is not None:
-            self._values[f"items of {label}"] = builtin(value)
+            self.put(f"items of {label}", builtin(value))
 
     # The end.
 
     def entries(self) -> list[Entry]:
         """Everything, once all that is to do is done."""
-        done: set[str] = set()
-        while self._todo or len(done) < len(self._values):
+        done: dict[str, int] = {}
+        while True:
             while self._todo:
                 self._todo.pop(0)()
-            for label in [label for label in self._values if label not in done]:
-                done.add(label)
-                self._enter(label, self._values[label], 3)
-        return [self._texts[label] for label in sorted(self._texts)]
+            new = [label for label, one in self._values.items() if done.get(label, 0) < len(one)]
+            if not new:
+                break
+            for label in new:
+                first, done[label] = done.get(label, 0), len(self._values[label])
+                for value in self._values[label][first : done[label]]:
+                    self._enter(self._numbered(label, value), value, 3)
+        for label, (what, digest) in self._digester.unsure.items():
+            self._texts[label] = Entry(label, what, digest, "unsure")
+        return folded(sorted(map(self._of_kind, self._texts.values())))
 
-    def _enter(self, label: str, value: Any, depth: int) -> None:
+    def _of_kind(self, entry: Entry) -> Entry:
+        kind = entry.kind or self._kind(entry.label)
+        is_absent = kind == "lazy" and entry.digest == ABSENT
+        return entry._replace(kind=kind, digest="" if is_absent else entry.digest)
+
+    def _numbered(self, label: str, value: Any) -> str:
+        """The label, with a number if there are several values of that label."""
+        values = self._values[label]
+        if len(values) == 1:
+            return label
+        numbers = self._numbers.setdefault(label, {self._digester.digest(values[0], label): 1})
+        number = numbers.setdefault(self._digester.digest(value, label), len(numbers) + 1)
+        return label if number == 1 else f"{label} ({number})"
+
+    def _enter(self, label: str, value: Any, depth: int, why: str = "") -> None:
         parts = _fields_of(value) if depth else None
         if parts is None:
-            self._texts[label] = Entry(label, shown(value), self._digester.digest(value, label))
+            kind = self._kind(label)
+            is_empty = value is None or (isinstance(value, list | dict | set) and not value)
+            is_unfilled = kind == "lazy" and is_empty
+            digest = "" if is_unfilled else self._digester.digest(value, label)
+            self._texts[label] = Entry(label, shown(value), digest, kind, why)
             return
+        if label in self._given_to:
+            why = f"all of {label} goes to {self._given_to[label]}"
         for name, one in parts:
             inside = f"{label}[{name!r}]" if isinstance(value, dict) else f"{label}.{name}"
-            self._enter(inside, one, depth - 1)
+            if name == "_target_" and isinstance(one, str):
+                self._use_target(one)
+            self._enter(inside, one, depth - 1, why)
+
+    def _kind(self, label: str) -> str:
+        """Fields that the loader's own code sets are filled when it runs: before or after."""
+        bare = re.sub(r"^(class of |items of |order of |\w+\()", "", label)
+        for kind, labels in (("unsure", self._caches), ("lazy", self._lazy)):
+            if any(
+                bare == one or bare.startswith((f"{one}.", f"{one}[", f"{one})", f"{one} ("))
+                for one in labels
+            ):
+                return kind
+        return ""
+
+    def _use_target(self, path: str) -> None:
+        """What a configuration names for a library to make: "package.module.Class"."""
+        module, _, name = path.rpartition(".")
+        for found in self.module(module) if module and is_user_module(module) else ():
+            self.use(self.attribute(found, name))
 
     @property
     def opaque(self) -> dict[str, str]:
@@ -411,18 +545,6 @@ def names_of_library(cls: type) -> frozenset[str]:
             if isinstance(function, types.FunctionType):
                 found.update(function.__code__.co_names)
     return frozenset(found)
-
-
-def library_bases(cls: type) -> list[type]:
-    return [base for base in cls.__mro__ if base is not object and not is_user_class(base)]
-
-
-def is_container(cls: type) -> bool:
-    """Whether objects of a class just hold values, as a configuration does."""
-    if library_bases(cls):
-        return False
-    names = {name for base in cls.__mro__ if base is not object for name in vars(base)}
-    return not names & _PROTOCOLS
 
 
 def entry_points(cls: type) -> list[str]:

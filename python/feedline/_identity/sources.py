@@ -34,19 +34,56 @@ def find(code: types.CodeType, *, is_sent: bool) -> FunctionNode | None:
     """The function that a code object was compiled from; None where its source isn't known.
 
     A function that ``is_sent`` travels as it is in this process: if its file was changed since the
-    process began, the file tells of another one.
+    process began, the file may tell of another one.
     """
     path = code.co_filename
-    if is_sent and _was_changed(path):
-        return None
-    lines = linecache.getlines(path)
-    found = [
-        node for node in _functions("".join(lines)).get(code.co_firstlineno, ()) if _is(node, code)
-    ]
+    linecache.checkcache(path)
+    text = "".join(linecache.getlines(path))
+    line = code.co_firstlineno
+    if _was_changed(path):
+        place = _place_in(text, path, code, is_sent=is_sent)
+        if place is None:
+            return None
+        line = place
+    found = [node for node in _functions(text).get(line, ()) if _is(node, code, line)]
     # A lambda stands in the innermost of the expressions that hold all of it.
     found.sort(key=_length)
-    is_clear = len(found) == 1 or (len(found) > 1 and _length(found[0]) < _length(found[1]))
+    is_moved = line != code.co_firstlineno
+    is_clear = len(found) == 1 or (
+        len(found) > 1 and not is_moved and _length(found[0]) < _length(found[1])
+    )
     return found[0] if is_clear else None
+
+
+def _place_in(text: str, path: str, code: types.CodeType, *, is_sent: bool) -> int | None:
+    """The line of a function in a file that was changed since: where the same code stands now.
+
+    A module is imported anew by the server: there the function of that name counts, even if it
+    does something else now.
+    """
+    try:
+        places = _codes(text, path)[code.co_qualname]
+    except (KeyError, SyntaxError, ValueError, RecursionError):
+        return None
+    same = [line for line, digest in places if digest == digest_of_code(code)]
+    if code.co_firstlineno in same:
+        return code.co_firstlineno
+    lines = same if same or is_sent else [line for line, _ in places]
+    return lines[0] if len(lines) == 1 else None
+
+
+@functools.lru_cache(maxsize=16)
+def _codes(text: str, path: str) -> dict[str, list[tuple[int, str]]]:
+    """All functions of a file by name, each with its line and what it does."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    left = [compile(text, path, "exec", dont_inherit=True)]
+    while left:
+        for one in left.pop().co_consts:
+            if isinstance(one, types.CodeType):
+                place = (one.co_firstlineno, digest_of_code(one))
+                found.setdefault(one.co_qualname, []).append(place)
+                left.append(one)
+    return found
 
 
 def _length(node: FunctionNode) -> tuple[int, int]:
@@ -86,10 +123,13 @@ def _functions(text: str) -> dict[int, list[FunctionNode]]:
     return found
 
 
-def _is(node: FunctionNode, code: types.CodeType) -> bool:
+def _is(node: FunctionNode, code: types.CodeType, line: int) -> bool:
     name = "<lambda>" if isinstance(node, ast.Lambda) else node.name
-    if name != code.co_name or parameters(node) != parameters_of(code):
+    is_moved = line != code.co_firstlineno
+    if name != code.co_name or (not is_moved and parameters(node) != parameters_of(code)):
         return False
+    if is_moved:
+        return True  # it stood elsewhere when it was compiled
     return not isinstance(node, ast.Lambda) or _is_within(code, node.body)
 
 

@@ -10,7 +10,12 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any
 
+from feedline._identity.command_line import CommandLine, Parser
 from feedline._identity.sources import FunctionNode
+
+UNKNOWN = object()
+# A text that is put together in more steps than this isn't worked out.
+_MOST_FOLDS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +59,7 @@ class LocalClass:
     node: ast.ClassDef
     scope: Scope
     bases: Maybe
+    attributes: dict[str, Maybe]
 
     @property
     def functions(self) -> dict[str, Function]:
@@ -78,6 +84,14 @@ class Items:
     """A list, tuple or set that is made."""
 
     items: list[Maybe]
+    # Of a dict that exists: its label and its keys, of which the order counts here.
+    order: tuple[str, list[Any]] | None = None
+    # What decides how many there are.
+    count: Maybe = ()
+    is_used: bool = False
+
+    def parts(self) -> list[Maybe]:
+        return [*self.items, self.count]
 
 
 @dataclass(eq=False)
@@ -86,6 +100,27 @@ class Table:
 
     items: dict[Any, Maybe]
     rest: Maybe = ()
+    is_used: bool = False
+
+    def parts(self) -> list[Maybe]:
+        return [*self.items.values(), self.rest]
+
+
+@dataclass(eq=False)
+class Derived:
+    """What is computed from other things, which count as soon as it is used itself.
+
+    A message that is only printed is never used.
+    """
+
+    sources: Maybe
+    # What comes out, if that is a text that can be worked out: a name for getattr.
+    value: Any = UNKNOWN
+    folds: int = 0
+    is_used: bool = False
+
+    def parts(self) -> list[Maybe]:
+        return [self.sources]
 
 
 @dataclass(eq=False)
@@ -121,28 +156,6 @@ class Parent:
     receiver: Atom
 
 
-@dataclass(eq=False)
-class CommandLine:
-    """What ``parse_args()`` will give, called by the loader itself."""
-
-    argv: tuple[str, ...]
-
-    def option(self, name: str) -> tuple[str, ...]:
-        """What was typed that may mean this attribute: the option, short ones, and no options."""
-        found: list[str] = []
-        keeps = True
-        for token in self.argv:
-            if token.startswith("--") and len(token) > 2:
-                option = token[2:].partition("=")[0].replace("-", "_")
-                option = option.removeprefix("no_")
-                keeps = name.startswith(option) or option.startswith(name)
-            elif token.startswith("-") and not token[1:2].isdigit():
-                keeps = True
-            if keeps:
-                found.append(token)
-        return tuple(found)
-
-
 Atom = (
     Known
     | Function
@@ -155,6 +168,8 @@ Atom = (
     | LibraryMethod
     | Parent
     | CommandLine
+    | Parser
+    | Derived
 )
 Maybe = tuple[Atom, ...]
 
@@ -171,6 +186,37 @@ def join(*all_of: Maybe) -> Maybe:
     return tuple(found.values())
 
 
+def derived(*sources: Maybe, value: Any = UNKNOWN) -> Maybe:
+    """What is computed from all of these."""
+    flat: list[Maybe] = []
+    folds = 0
+    for maybe in sources:
+        for atom in maybe:
+            is_inner = isinstance(atom, Derived)
+            flat.append(atom.sources if is_inner else (atom,))  # type: ignore[union-attr]
+            folds = max(folds, atom.folds) if isinstance(atom, Derived) else folds
+    value = value if folds < _MOST_FOLDS else UNKNOWN
+    found = join(*flat)
+    return (Derived(found, value, folds + 1),) if found or value is not UNKNOWN else ()
+
+
+def constants(maybe: Maybe) -> list[Any] | None:
+    """The plain values that something may be; None unless all are known."""
+    found = []
+    for atom in maybe:
+        value = atom.value if isinstance(atom, Known | Derived) else UNKNOWN
+        if value is not None and not isinstance(value, str | int | float | bytes):
+            return None
+        found.append(value)
+    return found or None
+
+
+def text_of(maybe: Maybe) -> str | None:
+    """The one text that something is, if that is known."""
+    found = constants(maybe)
+    return found[0] if found and len(found) == 1 and isinstance(found[0], str) else None
+
+
 def key_of(atom: Atom) -> tuple[Any, ...]:
     if isinstance(atom, Known):
         return (id(atom.value), atom.label)
@@ -180,4 +226,7 @@ def key_of(atom: Atom) -> tuple[Any, ...]:
         return (id(atom.node), id(atom.scope))
     if isinstance(atom, LibraryMethod):
         return (key_of(atom.receiver), atom.name)
+    if isinstance(atom, Derived):
+        value = None if atom.value is UNKNOWN else atom.value
+        return ("derived", value, *map(key_of, atom.sources))
     return (id(atom),)
