@@ -1,17 +1,16 @@
 //! A consumer's process: the state machine, driven as `feedline-core` drives it, and a training loop around it.
 
-use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
 use feedline_protocol::consumer::{Consumer, Cut, Look, Next, Pressure, Trouble};
-use feedline_protocol::leases::Leases;
-use feedline_protocol::page::{ConsumerMemory, HeadView};
-use feedline_protocol::{EpochLength, FeedState, Mark, Time, UNKNOWN};
+use feedline_protocol::page::HeadView;
+use feedline_protocol::{FeedState, Mark, Time, UNKNOWN};
 
 use crate::judge::Judge;
-use crate::pages::{CursorPage, HeadReader};
-use crate::ring::{Lease, Ring};
+use crate::memory::Memory;
+use crate::pages::HeadReader;
+use crate::ring::Lease;
 use crate::rng::Rng;
 use crate::scenario::{Feed, Job};
 use crate::server::delay;
@@ -79,140 +78,6 @@ struct Held {
     lease: Lease,
     id: Option<u64>,
     is_private: bool,
-}
-
-/// What the state machine sees.
-pub struct Memory {
-    reader: HeadReader,
-    page: Rc<CursorPage>,
-    ring: Rc<Ring>,
-    table: RefCell<Table>,
-    /// It has let go of something that the server waits for.
-    rings: Cell<bool>,
-}
-
-#[derive(Default)]
-struct Table {
-    leases: Leases<()>,
-    cursor: u64,
-    epoch: u64,
-}
-
-impl Memory {
-    fn new(reader: HeadReader, page: Rc<CursorPage>, ring: Rc<Ring>) -> Self {
-        Self { reader, page, ring, table: RefCell::default(), rings: Cell::new(false) }
-    }
-
-    fn report(&self, table: &Table) {
-        let floor = table.leases.floor(table.cursor);
-        self.page.release(table.epoch, floor);
-        self.page.set_leases(table.leases.len());
-        // Fenced.
-        self.reader.see_all();
-        if floor >= self.reader.wanted() {
-            self.rings.set(true);
-        }
-    }
-
-    fn cut(&self, end: u64) -> u64 {
-        let mut table = self.table.borrow_mut();
-        let first = table.cursor;
-        let id = table.leases.cut(first, ());
-        table.cursor = end;
-        self.page.set_cursor(end);
-        self.page.set_leases(table.leases.len());
-        id
-    }
-
-    fn release(&self, id: u64) {
-        let mut table = self.table.borrow_mut();
-        if table.leases.release(id).is_some() {
-            self.report(&table);
-        }
-    }
-
-    fn oldest(&self) -> Option<(u64, u64)> {
-        self.table.borrow().leases.oldest().map(|(id, first, ())| (id, first))
-    }
-}
-
-impl HeadView for Memory {
-    fn head(&self) -> u64 {
-        self.reader.head()
-    }
-
-    fn end_of(&self, epoch: u64) -> u64 {
-        self.reader.end_of(epoch)
-    }
-
-    fn ended(&self) -> u64 {
-        self.reader.ended()
-    }
-
-    fn oldest(&self) -> u64 {
-        self.reader.oldest()
-    }
-
-    fn fastest(&self) -> u64 {
-        self.reader.fastest()
-    }
-
-    fn generation(&self) -> u32 {
-        self.reader.generation()
-    }
-
-    fn state(&self) -> FeedState {
-        self.reader.state()
-    }
-
-    fn joined(&self) -> u32 {
-        self.reader.joined()
-    }
-
-    fn slowest(&self) -> u64 {
-        self.reader.slowest()
-    }
-
-    fn length(&self) -> EpochLength {
-        self.reader.length()
-    }
-
-    fn wanted(&self) -> u64 {
-        self.reader.wanted()
-    }
-}
-
-impl ConsumerMemory for Memory {
-    fn enter(&self, join: u64, epoch: u64, cursor: u64) {
-        let mut table = self.table.borrow_mut();
-        let old = std::mem::take(&mut table.leases);
-        table.leases.continue_after(&old);
-        (table.epoch, table.cursor) = (epoch, cursor);
-        self.page.enter(join, epoch, cursor);
-    }
-
-    fn advance(&self, epoch: u64, cursor: u64) {
-        let mut table = self.table.borrow_mut();
-        (table.epoch, table.cursor) = (epoch, cursor);
-        self.page.set_cursor(cursor);
-        self.report(&table);
-    }
-
-    fn rest(&self) {
-        self.page.rest();
-    }
-
-    fn wake(&self) -> bool {
-        self.page.wake()
-    }
-
-    fn set_skipped(&self, _samples: u64) {}
-
-    fn source_batch_at(&self, sample: u64, _lead: u64) -> Option<u64> {
-        let left = self.ring.get(sample).map(|sample| sample.left);
-        // Where nobody waits for us, the head page tells afterwards what may have been overwritten.
-        if self.ring.shape.skips { left.filter(|_| self.reader.oldest() <= sample) } else { left }
-    }
 }
 
 /// What others have to do after a step.

@@ -5,6 +5,7 @@
 
 mod consumer;
 mod judge;
+mod memory;
 mod pages;
 mod ring;
 mod rng;
