@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Two drivers share it, under one lock that neither holds while it copies or sleeps: one appends what the source yields, and
-//! asks when it may ([`backpressure`], [`epochs`]); the other talks to consumers ([`members`], [`admission`]). [`ranks`] has the
-//! ranks of a job begin together, [`reconnecting`] those who lost an earlier server.
+//! asks when it may (`backpressure`, `epochs`); the other talks to consumers (`members`, `admission`). `ranks` has the
+//! ranks of a job begin together, `reconnecting` those who lost an earlier server.
 
 mod admission;
 mod backpressure;
