@@ -9,6 +9,7 @@ cargo can help. They are removed whatever happens.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import signal
@@ -31,9 +32,15 @@ def run(folder: Path, *command: str) -> None:
         "FEEDLINE_DIR": str(folder / "feeds"),
         "TMPDIR": str(folder),
     }
-    program = folder / "bin" / command[0]
-    done = subprocess.run([program, *command[1:]], cwd=folder, env=kept | own, check=False)
-    if done.returncode:
+    arguments = [str(folder / "bin" / command[0]), *command[1:]]
+    # A group of its own: whatever ends this, nobody is left to write into a folder that goes.
+    with subprocess.Popen(arguments, cwd=folder, env=kept | own, process_group=0) as process:
+        try:
+            failed = process.wait()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    if failed:
         sys.exit(f"{' '.join(command)} failed in an environment that has only the wheel")
 
 
