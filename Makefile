@@ -21,9 +21,12 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 # The frameworks that a feed is tested with have a venv of their own, which sees .venv's packages: torch is there once.
 FRAMEWORKS := .venv-frameworks
+# So have the tools that a wheel is built with: zig alone has 100 MB, and few need it.
+WHEEL_TOOLS := .venv-wheel
 
 VENV_STAMP := $(VENV)/.stamp-tools
 FRAMEWORKS_STAMP := $(FRAMEWORKS)/.stamp
+WHEEL_TOOLS_STAMP := $(WHEEL_TOOLS)/.stamp
 EXTENSION_STAMP := $(VENV)/.stamp-extension
 RUST_SOURCES := Cargo.toml $(wildcard Cargo.lock) pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml -o -path '*/assets/*' -o -path '*/src/*.py')
 PYTHON_DIRS := $(wildcard python tests benchmarks examples docs)
@@ -42,7 +45,7 @@ beside = $(if $(JOBS),-n $(JOBS) --dist worksteal)
 
 .PHONY: help setup demo docs test test-quick check bench simulate planted chaos race soak faults fuzz fuzz-corpus clean
 .PHONY: lint-rust lint-python types licences test-rust test-simulator test-loom test-fuzz test-rust-examples test-python
-.PHONY: frameworks plugins test-frameworks
+.PHONY: frameworks plugins test-frameworks wheel build-wheel lint-workflows
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,7 +68,7 @@ test-frameworks: setup $(FRAMEWORKS_STAMP) ## Lightning, Accelerate, Keras, JAX,
 
 frameworks: $(FRAMEWORKS_STAMP)
 
-check: setup lint-rust lint-python types licences docs ## formatting, lints, types, licences, documentation
+check: setup lint-rust lint-python lint-workflows types licences docs ## formatting, lints, types, licences, documentation
 
 # Warnings are errors, broken links and anchors too. Sphinx reads everything anew: seconds, and nothing stale.
 docs: setup ## the documentation as a site, in target/docs, with all its links checked
@@ -95,6 +98,9 @@ race: setup ## share() called by JOBS (50) processes at once, ROUNDS (10) times,
 	@$(in_scratch) PYTHONPATH=$(CURDIR)/tests $(PY) -m chaos.race --rounds $(or $(ROUNDS),10) --jobs $(or $(JOBS),50) \
 		$(if $(SEED),--seed $(SEED))
 
+wheel: setup build-wheel ## the wheel for this machine, in dist/, tried in empty environments without and with torch (minutes)
+	@$(PY) tests/wheels/install.py dist/*.whl --torch-from $$($(PY) -c $(site_packages))
+
 # LOAD busy processes beside the tests, STOPS of random processes in a second; 0 turns either off.
 soak: setup faults ## for the night: the process tests, ROUNDS (1) times, JOBS (4) side by side; LOAD=2 STOPS=2 SEED=...
 	@cargo build --quiet -p feedline-cli
@@ -102,7 +108,7 @@ soak: setup faults ## for the night: the process tests, ROUNDS (1) times, JOBS (
 		--load $(or $(LOAD),2) --stops $(or $(STOPS),2) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 clean: ## remove everything that make has made, .venv included
-	rm -rf $(VENV) $(FRAMEWORKS) .venv-peers target build dist .mypy_cache .pytest_cache .ruff_cache python/feedline/*.so
+	rm -rf $(VENV) $(FRAMEWORKS) $(WHEEL_TOOLS) .venv-peers target build dist .mypy_cache .pytest_cache .ruff_cache python/feedline/*.so
 	find python tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # --- set-up -----------------------------------------------------------------------------------------------------------
@@ -136,15 +142,32 @@ $(FAULTS_STAMP): $(VENV_STAMP) $(RUST_SOURCES) $(wildcard python/feedline/*.py)
 	@cp --remove-destination $(TARGET_DIR)/debug/lib_core.so $(FAULTS)/feedline/_core.abi3.so
 	@touch $@
 
+site_packages := 'import sysconfig; print(sysconfig.get_path("purelib"))'
+
 # Packages of .venv are importable through a .pth file; those files of .venv itself aren't read, hence its second line.
 $(FRAMEWORKS_STAMP): etc/requirements-frameworks.txt $(VENV_STAMP)
 	@[ -x $(FRAMEWORKS)/bin/python ] || { echo "making $(FRAMEWORKS)"; $(PY) -m venv $(FRAMEWORKS); }
-	@packages='import sysconfig; print(sysconfig.get_path("purelib"))'; \
-		own=$$($(FRAMEWORKS)/bin/python -c "$$packages"); \
-		printf '%s\n' "$$($(PY) -c "$$packages")" "$(CURDIR)/python" >"$$own/base.pth"
+	@own=$$($(FRAMEWORKS)/bin/python -c $(site_packages)); \
+		printf '%s\n' "$$($(PY) -c $(site_packages))" "$(CURDIR)/python" >"$$own/base.pth"
 	@echo "installing etc/requirements-frameworks.txt into $(FRAMEWORKS) (this takes minutes)"
 	@$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -r etc/requirements-frameworks.txt
 	@touch $@
+
+$(WHEEL_TOOLS_STAMP): etc/requirements-wheel.txt
+	@[ -x $(WHEEL_TOOLS)/bin/python ] || { echo "making $(WHEEL_TOOLS)"; $(PYTHON) -m venv $(WHEEL_TOOLS); }
+	@echo "installing etc/requirements-wheel.txt into $(WHEEL_TOOLS)"
+	@$(WHEEL_TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check -r etc/requirements-wheel.txt
+	@touch $@
+
+# Without .venv: this is what a release builds on each architecture. maturin finds zig through the first python3 on the
+# PATH, and checks that no symbol is newer than the tag allows.
+build-wheel: $(WHEEL_TOOLS_STAMP)
+	@rm -f dist/*.whl
+	@echo "building the wheel (the first time compiles everything: minutes)"
+	@PATH="$(CURDIR)/$(WHEEL_TOOLS)/bin:$$PATH" PYO3_PYTHON=$(CURDIR)/$(WHEEL_TOOLS)/bin/python CARGO_TERM_QUIET=true \
+		ZIG_GLOBAL_CACHE_DIR=$(abspath $(TARGET_DIR))/zig CARGO_ZIGBUILD_CACHE_DIR=$(abspath $(TARGET_DIR))/zig \
+		maturin build --release --locked --zig --compatibility manylinux_2_28 --auditwheel check --out dist --quiet
+	@$(WHEEL_TOOLS)/bin/python tests/wheels/contents.py dist/*.whl
 
 # Cargo's own look-up finds plug-ins on the PATH and in its home; only what is missing gets built, and without
 # optimisation: they have seconds of work to do here, and their release profiles take minutes to build.
@@ -166,6 +189,11 @@ lint-rust: setup
 lint-python: setup
 	$(PY) -m ruff check $(PYTHON_DIRS)
 	$(PY) -m ruff format --check $(PYTHON_DIRS)
+
+# The first sees what isn't a workflow, the second what is an unsafe one. Both carry what they know with them.
+lint-workflows: setup
+	$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(VENV)/bin/zizmor --quiet --offline --no-progress --strict-collection .github
 
 types: setup
 	$(PY) -m mypy --strict $(PYTHON_DIRS)
