@@ -163,9 +163,8 @@ def test_a_module_that_was_edited_and_reloaded(
 
 
 CHANGES = """
-import pathlib, sys
-sys.path.insert(0, {tests!r})
-from identity_scripts import differing
+import pathlib
+from support.identity_scripts import differing
 from feedline._identity import identity_of
 def helper(x):
     return x + 1
@@ -182,7 +181,7 @@ for now in (text + "# a comment", "# another\\n" + text, text.replace("x " + "+ 
 
 def test_a_script_that_is_edited_while_it_runs(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    script.write_text(CHANGES.format(tests=str(Path(__file__).parent)))
+    script.write_text(CHANGES)
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines() == ["set()", "set()", "{'source of helper'}"], done.stderr
 
@@ -439,7 +438,7 @@ tags = {"a", "b", "c", "long words", "more"}
 class Odd:
     pass
 odds = [Odd(), Odd(), object()]
-table = {{tag: len(tag) for tag in tags}}
+table = {tag: len(tag) for tag in tags}
 def scaled(k):
     return lambda x: x * k
 class Odder:
@@ -447,11 +446,11 @@ class Odder:
         self.k = k
     def __call__(self, x):
         return x * self.k
-functions = {{scaled(1), scaled(2), scaled(3)}} | {{Odder(1), Odder(2), Odder(3)}}
+functions = {scaled(1), scaled(2), scaled(3)} | {Odder(1), Odder(2), Odder(3)}
 pairs = frozenset((tag, 1) for tag in tags)
 def make_loader():
     everything = [tags, table, pairs, odds, functions]
-    return DataLoader(D(everything, 3), collate_fn=lambda x: x in {{"a", "b", "c"}})
+    return DataLoader(D(everything, 3), collate_fn=lambda x: x in {"a", "b", "c"})
 ''')
 print([entry.digest for entry in found.entries], found.opaque)
 """
