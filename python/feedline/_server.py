@@ -21,7 +21,7 @@ from feedline._core import MOST_EPOCHS_AHEAD, ServerCore, check_name, parse_size
 from feedline._core import feeds as _feeds
 from feedline._errors import FeedlineError, FeedValueError, StalledError
 from feedline._loader import begin_epoch, check_loader, is_one_shot, length_of
-from feedline._seeding import checked_seed, seed_epoch
+from feedline._seeding import checked_seed, import_generators, seed_epoch
 from feedline._state import Place, StateFile
 
 _log = logging.getLogger("feedline")
@@ -258,6 +258,8 @@ class Server:
         """Take the name. For want of consumers, the feed ends together with the one beside it."""
         if self._core is not None:
             raise FeedlineError(f'the server of feed "{self._name}" was started already')
+        if self._seed is not None:
+            import_generators()
         options = dict(self._options, resume=None)
         if self._state is not None:
             options["resume"] = self._state.load()

@@ -11,14 +11,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
 import pytest
+import torch
 
 import feedline
 from conftest import Start
-from feedline import _starting
+from feedline import _fork_guard, _starting
+from feedline._rng_state import RngStates
+from feedline._seeding import seed_before_making, seed_epoch
 from resilience.test_fork import in_a_fork
 from support.child import say
 from support.loaders import Batch, Numbered
@@ -240,6 +244,69 @@ def fork_while_a_type_is_looked_up() -> None:
 def test_a_thread_looks_up_a_type_meanwhile(start: Start) -> None:
     """What is looked up once and then remembered is not locked while it is looked up."""
     assert start(fork_while_a_type_is_looked_up).expect("forked")["outcome"] == "exit 0"
+
+
+class HeldInside:
+    """A function of torch's that takes a lock, as ``manual_seed`` does, and holds it for long."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.lock = threading.Lock()
+        self.entered, self.may_go_on = threading.Event(), threading.Event()
+
+    def __call__(self, *args: Any) -> Any:
+        with self.lock:
+            self.entered.set()
+            self.may_go_on.wait()
+            return self.function(*args)
+
+
+def is_waiting_to_fork(thread: int) -> bool:
+    frame = sys._current_frames().get(thread)
+    return frame is not None and frame.f_code is _fork_guard._before_fork.__code__
+
+
+def fork_while_a_thread(does: str, folder: str) -> None:
+    states = RngStates(Path(folder, "rng"), [], {})
+    name, work = {
+        "seeds": ("manual_seed", lambda: seed_before_making(7)),
+        "begins an epoch": ("manual_seed", lambda: seed_epoch(7, 0, [])),
+        "saves states": ("get_rng_state", lambda: states.begin(0)),
+    }[does]
+    held = HeldInside(getattr(torch, name))
+    setattr(torch, name, held)
+    happened: list[str] = []
+    main = threading.get_ident()
+
+    def let_go_once_the_fork_waits() -> None:
+        eventually(lambda: bool(happened) or is_waiting_to_fork(main))
+        happened.append("let go")
+        held.may_go_on.set()
+
+    threads = [threading.Thread(target=one) for one in (work, let_go_once_the_fork_waits)]
+    threads[0].start()
+    held.entered.wait()
+    os.register_at_fork(after_in_parent=lambda: happened.append("forked"))
+    threads[1].start()
+
+    def seed() -> bool:
+        held.may_go_on.set()
+        seed_epoch(7, 1, [])
+        return not held.lock.locked()
+
+    child = in_a_fork(seed)
+    say("forked", happened=happened)
+    say("ended", outcome=outcome(child))
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.parametrize("does", ["seeds", "begins an epoch", "saves states"])
+def test_a_fork_waits_while_a_thread_seeds(start: Start, does: str, tmp_path: Path) -> None:
+    """Otherwise a DataLoader's worker hangs, in its own seeding, for what another feed did."""
+    child = start(fork_while_a_thread, does=does, folder=str(tmp_path))
+    assert child.expect("forked")["happened"] == ["let go", "forked"]
+    assert child.expect("ended")["outcome"] == "exit 0"
 
 
 def take_a_first_batch() -> None:
