@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 from feedline import _records as _records
 from feedline._access import resolve_allow
 from feedline._errors import BatchSizeError, FeedlineError, FeedValueError
+from feedline._fork_guard import no_fork
 from feedline._seat import Seat
 from feedline._shard import Shard, resolve_shard
 
@@ -100,7 +101,8 @@ def attach(
     if moves:
         arguments["format"] = "torch"
         try:
-            from feedline._finish import finisher
+            with no_fork():
+                from feedline._finish import finisher
         except ImportError as error:
             raise FeedlineError(
                 "pin_memory and device are torch's, which is not installed here\n  leave them out"
@@ -117,7 +119,9 @@ def attach(
 
 def _torch_face(name: str) -> Any:
     try:
-        from feedline import _torch
+        # A child that is forked while another thread imports a module can't import it any more.
+        with no_fork():
+            from feedline import _torch
     except ImportError as error:
         raise FeedlineError(
             f'feed "{name}" yields torch tensors, and torch is not installed here\n'

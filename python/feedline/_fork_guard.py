@@ -1,8 +1,10 @@
-"""No fork of this process while its random generators are seeded, read or set.
+"""No fork of this process while one of its threads holds a lock that the child would need.
 
-torch and NumPy hold locks meanwhile. A child that another thread forks at that moment, such as a
+While random generators are seeded, read or set, torch and NumPy hold locks of theirs; while a
+module is imported, Python does. A child that another thread forks at that moment, such as a
 DataLoader's worker, would inherit them locked, with nobody there to unlock them, and hang when it
-seeds its own generators. So whoever forks waits here, for microseconds, and the other way round.
+seeds or imports itself. So whoever forks waits here, mostly for microseconds, and the other way
+round.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ _lock = threading.RLock()
 
 
 def no_fork() -> threading.RLock:
-    """Give the lock that whoever forks must take. Who holds it imports nothing."""
+    """Give the lock that whoever forks must take. Who holds it waits for nobody."""
     return _lock
 
 
