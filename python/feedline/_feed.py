@@ -212,10 +212,12 @@ class Feed:
         """Where this consumer is: the epoch and the number of its next sample there.
 
         Before the first batch that is sample 0 of epoch 0, whatever epoch the feed is in. The
-        feed's name is there for whoever reads it: a state may be loaded under another.
+        feed's name is there for whoever reads it: a state may be loaded under another. "order" says
+        what an epoch's order depends on: "sequential", "seed 7", or "run ..." for the server's run.
         """
-        epoch, sample = self._seat.core.position()
-        return {"feed": self.name, "epoch": epoch, "sample": sample}
+        core = self._seat.core
+        epoch, sample = core.position()
+        return {"feed": self.name, "epoch": epoch, "sample": sample, "order": core.order}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Have the next ``iter()`` go on where a ``state_dict()`` was taken.
@@ -224,14 +226,22 @@ class Feed:
         from before the first batch loses nothing: it begins with epoch 0, or, where that is gone,
         like a feed that was just attached. A state replaces one that was loaded before.
         ``len(feed)`` stays that of a whole epoch.
+
+        A state from the middle of an epoch is a place in that epoch's order. Where the feed's is
+        another, or may be (a server that was started anew, without ``seed`` or ``state_file``), the
+        log warns of it.
         """
         try:
             epoch, sample = int(state["epoch"]), int(state["sample"])
-        except (KeyError, TypeError, ValueError):
+            # States that were saved by older versions have none.
+            order = state.get("order")
+            if not isinstance(order, str | None):
+                raise TypeError
+        except (AttributeError, KeyError, TypeError, ValueError):
             raise FeedValueError(f"{state!r} is not the state_dict() of a feed") from None
         if not 0 <= epoch < 2**48 or not 0 <= sample < 2**48:
             raise FeedValueError(f'{state!r} is not a place in feed "{self.name}"')
-        self._seat.core.resume_at(epoch, sample)
+        self._seat.core.resume_at(epoch, sample, order)
 
     def stats(self) -> dict[str, Any]:
         """Counts of this consumer: samples, batches, time waited, leases, how batches are taken."""

@@ -88,7 +88,7 @@ def test_state_goes_with_the_dataset(server: feedline.Server) -> None:
     for _ in range(50):
         next(rows)
     state = feed.dataset.state_dict()
-    assert state == {"feed": "train", "epoch": 0, "sample": 50}
+    assert state == {**feed.state_dict(), "epoch": 0, "sample": 50}
     another: Any = feedline.attach("train", batch_size=100)
     another.dataset.load_state_dict(state)
     iter(another.dataset)  # nobody asks it for a batch
