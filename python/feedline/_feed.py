@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 from feedline import _records as _records
 from feedline._access import resolve_allow
 from feedline._errors import BatchSizeError, FeedlineError, FeedValueError
+from feedline._fork_guard import no_fork
 from feedline._seat import Seat
 from feedline._shard import Shard, resolve_shard
 
@@ -100,7 +101,8 @@ def attach(
     if moves:
         arguments["format"] = "torch"
         try:
-            from feedline._finish import finisher
+            with no_fork():
+                from feedline._finish import finisher
         except ImportError as error:
             raise FeedlineError(
                 "pin_memory and device are torch's, which is not installed here\n  leave them out"
@@ -117,7 +119,9 @@ def attach(
 
 def _torch_face(name: str) -> Any:
     try:
-        from feedline import _torch
+        # A child that is forked while another thread imports a module can't import it any more.
+        with no_fork():
+            from feedline import _torch
     except ImportError as error:
         raise FeedlineError(
             f'feed "{name}" yields torch tensors, and torch is not installed here\n'
@@ -208,10 +212,12 @@ class Feed:
         """Where this consumer is: the epoch and the number of its next sample there.
 
         Before the first batch that is sample 0 of epoch 0, whatever epoch the feed is in. The
-        feed's name is there for whoever reads it: a state may be loaded under another.
+        feed's name is there for whoever reads it: a state may be loaded under another. "order" says
+        what an epoch's order depends on: "sequential", "seed 7", or "run ..." for the server's run.
         """
-        epoch, sample = self._seat.core.position()
-        return {"feed": self.name, "epoch": epoch, "sample": sample}
+        core = self._seat.core
+        epoch, sample = core.position()
+        return {"feed": self.name, "epoch": epoch, "sample": sample, "order": core.order}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Have the next ``iter()`` go on where a ``state_dict()`` was taken.
@@ -220,14 +226,22 @@ class Feed:
         from before the first batch loses nothing: it begins with epoch 0, or, where that is gone,
         like a feed that was just attached. A state replaces one that was loaded before.
         ``len(feed)`` stays that of a whole epoch.
+
+        A state from the middle of an epoch is a place in that epoch's order. Where the feed's is
+        another, or may be (a server that was started anew, without ``seed`` or ``state_file``), the
+        log warns of it.
         """
         try:
             epoch, sample = int(state["epoch"]), int(state["sample"])
-        except (KeyError, TypeError, ValueError):
+            # States that were saved by older versions have none.
+            order = state.get("order")
+            if not isinstance(order, str | None):
+                raise TypeError
+        except (AttributeError, KeyError, TypeError, ValueError):
             raise FeedValueError(f"{state!r} is not the state_dict() of a feed") from None
         if not 0 <= epoch < 2**48 or not 0 <= sample < 2**48:
             raise FeedValueError(f'{state!r} is not a place in feed "{self.name}"')
-        self._seat.core.resume_at(epoch, sample)
+        self._seat.core.resume_at(epoch, sample, order)
 
     def stats(self) -> dict[str, Any]:
         """Counts of this consumer: samples, batches, time waited, leases, how batches are taken."""

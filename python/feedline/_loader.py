@@ -107,6 +107,24 @@ def _len(sized: Any) -> int | None:
         return None
 
 
+def is_sequential(loader: Any) -> bool:
+    """Whether its epochs are known to come in one and the same order, in every run."""
+    if isinstance(loader, list | tuple):
+        return True
+    data = sys.modules.get("torch.utils.data")
+    if data is None or not isinstance(loader, data.DataLoader) or _is_a_guess(loader):
+        return False
+    batches = loader.batch_sampler
+    sampler = loader.sampler if batches is None else getattr(batches, "sampler", None)
+    # Nobody knows what a class of one's own does.
+    return (
+        type(loader).__iter__.__module__.partition(".")[0] in ("torch", "torchdata")
+        and (batches is None or type(batches) is data.BatchSampler)
+        and type(sampler) is data.SequentialSampler
+        and bool(getattr(loader, "in_order", True))
+    )
+
+
 def begin_epoch(loader: Any, *, but: object = None) -> Callable[[int], None]:
     """What to do before each epoch: tell it to samplers and datasets that shuffle by epoch.
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from feedline._core import folder
+from feedline._fork_guard import no_fork
 
 _log = logging.getLogger("feedline")
 
@@ -85,13 +86,15 @@ class RngStates:
         if epoch in self._states:
             numpy, torch = _used("numpy"), _used("torch")
             try:
-                _restore(self._states[epoch], random, numpy, torch, self._own)
+                with no_fork():
+                    _restore(self._states[epoch], random, numpy, torch, self._own)
             except Exception as error:  # of a generator that is another now
                 _log.warning("epoch %d may come in another order than before: %r", epoch, error)
             return
         if self._states and epoch < max(self._states):
             _log.warning("epoch %d may come in another order than before: it was forgotten", epoch)
-        self._states[epoch] = self._take_down()
+        with no_fork():
+            self._states[epoch] = self._take_down()
         self._forget(epoch)
         try:
             self._write()

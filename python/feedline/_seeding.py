@@ -17,6 +17,7 @@ import sys
 from typing import Any
 
 from feedline._errors import FeedValueError
+from feedline._fork_guard import no_fork
 from feedline._rng_state import generators_of
 
 
@@ -47,9 +48,10 @@ def seed_before_making(seed: int | None) -> None:
 def seed_epoch(seed: int, epoch: int, loader: Any) -> None:
     """Seed what the loader draws from in this epoch."""
     _seed_all(_derived(seed, str(epoch)))
-    for number, generator in enumerate(generators_of(loader)):
-        if hasattr(generator, "manual_seed"):
-            generator.manual_seed(_derived(seed, f"{epoch} of generator {number}"))
+    with no_fork():
+        for number, generator in enumerate(generators_of(loader)):
+            if hasattr(generator, "manual_seed"):
+                generator.manual_seed(_derived(seed, f"{epoch} of generator {number}"))
 
 
 def give_own_generator(loader: Any) -> None:
@@ -74,10 +76,20 @@ def _derived(seed: int, purpose: str) -> int:
     return int.from_bytes(digest, "little")
 
 
-def _seed_all(number: int) -> None:
-    import numpy
+def import_generators() -> tuple[Any, Any]:
+    """NumPy, and torch or None.
 
-    random.seed(number)
-    numpy.random.seed([number % 2**32, number >> 32])
-    if importlib.util.find_spec("torch") is not None:
-        importlib.import_module("torch").manual_seed(number)
+    Called before a thread may seed: a child that is forked while a thread imports a module can't
+    import it any more.
+    """
+    has_torch = importlib.util.find_spec("torch") is not None
+    return importlib.import_module("numpy"), importlib.import_module("torch") if has_torch else None
+
+
+def _seed_all(number: int) -> None:
+    numpy, torch = import_generators()
+    with no_fork():
+        random.seed(number)
+        numpy.random.seed([number % 2**32, number >> 32])
+        if torch is not None:
+            torch.manual_seed(number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import secrets
 import threading
 import time
 import traceback
@@ -20,8 +21,8 @@ from feedline._access import resolve_allow
 from feedline._core import MOST_EPOCHS_AHEAD, ServerCore, check_name, parse_size
 from feedline._core import feeds as _feeds
 from feedline._errors import FeedlineError, FeedValueError, StalledError
-from feedline._loader import begin_epoch, check_loader, is_one_shot, length_of
-from feedline._seeding import checked_seed, seed_epoch
+from feedline._loader import begin_epoch, check_loader, is_one_shot, is_sequential, length_of
+from feedline._seeding import checked_seed, import_generators, seed_epoch
 from feedline._state import Place, StateFile
 
 _log = logging.getLogger("feedline")
@@ -258,10 +259,16 @@ class Server:
         """Take the name. For want of consumers, the feed ends together with the one beside it."""
         if self._core is not None:
             raise FeedlineError(f'the server of feed "{self._name}" was started already')
+        if self._seed is not None:
+            import_generators()
         options = dict(self._options, resume=None)
+        run = secrets.token_hex(8) if options["run"] is None else f"{options['run']:016x}"
         if self._state is not None:
             options["resume"] = self._state.load()
             options["samples"] = options["samples"] or self._state.samples
+            # The loader goes on in the order that it was in.
+            run = self._state.run = self._state.run or run
+        options["order"] = self._order(run)
         for server in list(_running):
             # One that has failed in this process, in a notebook perhaps, makes room for the next.
             if server._name == self._name and server._has_failed():
@@ -270,6 +277,12 @@ class Server:
         if _starting.hosted != self._name:
             _starting.forget(self._name)
         return self._core
+
+    def _order(self, run: str) -> str:
+        """What an epoch's order depends on, beside the epoch; states of consumers hold it."""
+        if self._seed is not None:
+            return f"seed {self._seed}"
+        return "sequential" if is_sequential(self._loader) else f"run {run}"
 
     def _run(self, core: ServerCore) -> None:
         try:

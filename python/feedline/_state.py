@@ -50,6 +50,8 @@ class StateFile:
         self._ask_at = self._write_at = 0.0
         self.samples: int | None = None
         """Of an epoch, where the loader can't tell and an earlier server had counted them."""
+        self.run: str | None = None
+        """What the order of the epochs is known by; an earlier server's, if the loader goes on."""
 
     def load(self) -> Place | None:
         """Give the loader what an earlier server kept, and tell where that was."""
@@ -70,6 +72,7 @@ class StateFile:
                 "  give each feed a file of its own"
             )
         self._loader.load_state_dict(pickle.loads(state))
+        self.run = kept.get("run")
         self._states.append((place, state))
         self._begun = kept["begun"]
         # Until they are begun again, they are kept for yet another server.
@@ -140,6 +143,7 @@ class StateFile:
             "epoch": epoch,
             "sample": sample,
             "samples": self.samples,
+            "run": self.run,
             "state": state,
             "begun": begun,
         }

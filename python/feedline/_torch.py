@@ -11,8 +11,13 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset, Sampler, get_worker_info
 
 from feedline._errors import FeedlineError
-from feedline._feed import Feed
+from feedline._feed import Feed as PlainFeed
 from feedline._rows import Rows, join_rows
+
+_ASK_THE_ORIGINAL = (
+    ": it yields the feed's samples, one after the other\n"
+    "  keep a reference to the loader's own dataset, and ask that one"
+)
 
 
 class FeedDataset(IterableDataset[Any]):
@@ -22,7 +27,7 @@ class FeedDataset(IterableDataset[Any]):
     one, which is where the loader's batches have sizes of their own, an item is a whole batch.
     """
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: PlainFeed) -> None:
         super().__init__()
         core = feed._seat.core
         asked = feed._seat.arguments["batch_size"]
@@ -67,6 +72,19 @@ class FeedDataset(IterableDataset[Any]):
         if samples is None:
             raise self.feed._length_unknown()
         return samples
+
+    def __getitem__(self, index: Any) -> Any:
+        """Always an error: the samples come in the feed's order."""
+        raise NotImplementedError(f"{self._called()} cannot be indexed{_ASK_THE_ORIGINAL}")
+
+    def __getattr__(self, name: str) -> Any:
+        """Say of what isn't here where it is."""
+        text = f"{self._called()} has no attribute {name!r}{_ASK_THE_ORIGINAL}"
+        raise AttributeError(text, name=name, obj=self)
+
+    def _called(self) -> str:
+        feed = self.__dict__.get("feed")  # a copy that is not filled yet has none
+        return "the dataset of a feed" if feed is None else f'the dataset of feed "{feed.name}"'
 
     def set_epoch(self, epoch: int) -> None:
         """See ``Feed.set_epoch``."""
@@ -124,8 +142,10 @@ def _as_it_is(batch: Any) -> Any:
     return batch
 
 
-class TorchFeed(Feed, DataLoader[Any]):
+class Feed(PlainFeed, DataLoader[Any]):
     """A ``DataLoader`` without workers: the feed has loaded and batched already.
+
+    Its class has the name that users know: frameworks show it in messages and warnings.
 
     Everything is in ``dataset``, so that what frameworks make of it and of a DataLoader's keywords
     is again a feed, with the same numbers.
@@ -135,7 +155,7 @@ class TorchFeed(Feed, DataLoader[Any]):
 
     def __init__(self, dataset: FeedDataset, **keywords: Any) -> None:
         """Made by ``attach``."""
-        Feed.__init__(self, dataset.feed._seat)
+        PlainFeed.__init__(self, dataset.feed._seat)
         size, drop_last = dataset.batch_size, dataset.drop_last
         if keywords.get("batch_size", size) is None:
             keywords = {**keywords, "batch_size": size}
@@ -156,13 +176,13 @@ class TorchFeed(Feed, DataLoader[Any]):
 
     def __iter__(self) -> Any:
         """Straight to the feed: torch's own iterator would add 12 µs to each batch."""
-        return Feed.__iter__(self) if self._is_plain else DataLoader.__iter__(self)
+        return PlainFeed.__iter__(self) if self._is_plain else DataLoader.__iter__(self)
 
     def __len__(self) -> int:
         """Batches per epoch; see ``Feed``."""
-        return Feed.__len__(self) if self._has_own_batches else DataLoader.__len__(self)
+        return PlainFeed.__len__(self) if self._has_own_batches else DataLoader.__len__(self)
 
 
-def torch_feed(feed: Feed) -> TorchFeed:
+def torch_feed(feed: PlainFeed) -> Feed:
     """The same feed, as a ``DataLoader``."""
-    return TorchFeed(FeedDataset(feed))
+    return Feed(FeedDataset(feed))

@@ -207,3 +207,26 @@ def test_mnist_s_test_loop() -> None:
         share = 100.0 * correct / whole
     printed = f"Average loss: {test_loss:.4f}, Accuracy: {correct}/{whole} ({share:.0f}%)"
     assert printed == "Average loss: 0.0000, Accuracy: 650/650 (100%)"
+
+
+def test_what_only_the_original_dataset_has_is_said_so(server: feedline.Server) -> None:
+    feed: Any = feedline.attach("train", batch_size=50)
+    with pytest.raises(AttributeError) as missing:
+        _ = feed.dataset.classes
+    why, what_to_do = str(missing.value).splitlines()
+    assert why.startswith("the dataset of feed \"train\" has no attribute 'classes': it yields")
+    assert what_to_do == "  keep a reference to the loader's own dataset, and ask that one"
+    assert not hasattr(feed.dataset, "targets")
+    with pytest.raises(NotImplementedError, match='feed "train" cannot be indexed') as refused:
+        _ = feed.dataset[0]
+    assert str(refused.value).splitlines()[1] == what_to_do
+    again = pickle.loads(pickle.dumps(feed.dataset))
+    assert len(copy.copy(again)) == SAMPLES
+
+
+def test_users_see_one_name_of_its_class(server: feedline.Server) -> None:
+    """Lightning and torch name the class of a loader in their warnings."""
+    feed = feedline.attach("train", batch_size=50)
+    assert isinstance(feed, DataLoader)
+    assert type(feed).__name__ == feedline.Feed.__name__
+    assert repr(feed) == "<feedline.Feed 'train', batch_size=50>"

@@ -225,8 +225,8 @@ def test_whoever_stops_after_the_last_batch_has_finished_the_epoch(
         for epoch in range(4):
             jobs = [pool.submit(read, feed, limit=len(steps)) for feed in ranks]
             assert [job.result() for job in jobs] == shares(epoch, steps, 3)
-            places = [feed.state_dict() for feed in ranks]
-            assert places == [{"feed": "train", "epoch": epoch + 1, "sample": 0}] * 3
+            states = [feed.state_dict() for feed in ranks]
+            assert [(state["epoch"], state["sample"]) for state in states] == [(epoch + 1, 0)] * 3
 
 
 def test_a_replayed_epoch(pool: ThreadPoolExecutor) -> None:
@@ -243,7 +243,7 @@ def test_a_saved_place_is_a_step(pool: ThreadPoolExecutor) -> None:
         for iterator, _ in itertools.product(iterators, range(4)):
             next(iterator)
         states = [feed.state_dict() for feed in ranks]
-        assert states == [{"feed": "train", "epoch": 0, "sample": 60}] * 3
+        assert [(state["epoch"], state["sample"]) for state in states] == [(0, 60)] * 3
         del iterators, iterator
         again = attach_all(3, batch_size=5)
         for feed in again:

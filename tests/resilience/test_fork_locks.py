@@ -11,14 +11,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
 import pytest
+import torch
 
 import feedline
 from conftest import Start
-from feedline import _starting
+from feedline import _fork_guard, _starting
+from feedline._rng_state import RngStates
+from feedline._seeding import seed_before_making, seed_epoch
 from resilience.test_fork import in_a_fork
 from support.child import say
 from support.loaders import Batch, Numbered
@@ -240,6 +244,111 @@ def fork_while_a_type_is_looked_up() -> None:
 def test_a_thread_looks_up_a_type_meanwhile(start: Start) -> None:
     """What is looked up once and then remembered is not locked while it is looked up."""
     assert start(fork_while_a_type_is_looked_up).expect("forked")["outcome"] == "exit 0"
+
+
+class Held:
+    """Something that a thread does with a lock in hand, and that takes for as long as it must."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.entered, self.may_go_on = threading.Event(), threading.Event()
+
+    def stay(self) -> None:
+        with self.lock:
+            self.entered.set()
+            self.may_go_on.wait()
+
+
+def is_waiting_to_fork(thread: int) -> bool:
+    frame = sys._current_frames().get(thread)
+    return frame is not None and frame.f_code is _fork_guard._before_fork.__code__
+
+
+def fork_while(work: Callable[[], object], held: Held, act: Callable[[], bool]) -> None:
+    """Fork while another thread is held in its work; it is let go once the fork waits for it."""
+    happened: list[str] = []
+    main = threading.get_ident()
+
+    def let_go_once_the_fork_waits() -> None:
+        eventually(lambda: bool(happened) or is_waiting_to_fork(main))
+        happened.append("let go")
+        held.may_go_on.set()
+
+    def act_in_child() -> bool:
+        held.may_go_on.set()
+        return act()
+
+    threads = [threading.Thread(target=one) for one in (work, let_go_once_the_fork_waits)]
+    threads[0].start()
+    held.entered.wait()
+    os.register_at_fork(after_in_parent=lambda: happened.append("forked"))
+    threads[1].start()
+    child = in_a_fork(act_in_child)
+    say("forked", happened=happened)
+    say("ended", outcome=outcome(child))
+    for thread in threads:
+        thread.join()
+
+
+def fork_while_a_thread(does: str, folder: str) -> None:
+    """A function of torch's takes a lock and holds it for long, as ``manual_seed`` may."""
+    states = RngStates(Path(folder, "rng"), [], {})
+    name, work = {
+        "seeds": ("manual_seed", lambda: seed_before_making(7)),
+        "begins an epoch": ("manual_seed", lambda: seed_epoch(7, 0, [])),
+        "saves states": ("get_rng_state", lambda: states.begin(0)),
+    }[does]
+    held, function = Held(), getattr(torch, name)
+
+    def slow(*args: Any) -> Any:
+        held.stay()
+        return function(*args)
+
+    def seed() -> bool:
+        seed_epoch(7, 1, [])
+        return not held.lock.locked()
+
+    setattr(torch, name, slow)
+    fork_while(work, held, seed)
+
+
+@pytest.mark.parametrize("does", ["seeds", "begins an epoch", "saves states"])
+def test_a_fork_waits_while_a_thread_seeds(start: Start, does: str, tmp_path: Path) -> None:
+    """Otherwise a DataLoader's worker hangs, in its own seeding, for what another feed did."""
+    child = start(fork_while_a_thread, does=does, folder=str(tmp_path))
+    assert child.expect("forked")["happened"] == ["let go", "forked"]
+    assert child.expect("ended")["outcome"] == "exit 0"
+
+
+class SlowImport(Held):
+    """Finds no module, and takes its time for that with one of them."""
+
+    def __init__(self, module: str) -> None:
+        super().__init__()
+        self.module = module
+
+    def find_spec(self, name: str, *_: Any) -> None:
+        if name == self.module:
+            self.stay()
+
+
+def fork_while_a_thread_attaches() -> None:
+    held = SlowImport("feedline._rows")
+    sys.meta_path.insert(0, cast(Any, held))
+
+    def attach() -> bool:
+        with feedline.attach("train", batch_size=10) as own:
+            return is_exact(next(iter(own)))
+
+    with feedline.Server(Numbered(100, 10), "train"):
+        fork_while(attach, held, attach)
+
+
+def test_a_fork_waits_while_a_thread_imports_the_torch_face(start: Start) -> None:
+    """The first one to attach does, where torch is in use; no child could import it any more."""
+    child = start(fork_while_a_thread_attaches)
+    assert child.expect("forked")["happened"] == ["let go", "forked"]
+    assert child.expect("ended")["outcome"] == "exit 0"
 
 
 def take_a_first_batch() -> None:

@@ -20,20 +20,25 @@ from support.reading import expected, keys_of, read
 from support.waiting import eventually
 
 
+def place(state: dict[str, Any]) -> tuple[int, int]:
+    return state["epoch"], state["sample"]
+
+
 def test_the_state_is_where_the_next_sample_is() -> None:
     with (
         feedline.Server(Numbered(100, 10), "train", ring=40),
         feedline.attach("train", batch_size=7) as feed,
     ):
-        assert feed.state_dict() == {"feed": "train", "epoch": 0, "sample": 0}
+        order = feed.state_dict()["order"]
+        assert feed.state_dict() == {"feed": "train", "epoch": 0, "sample": 0, "order": order}
         iterator = iter(feed)
         for taken in range(1, 4):
             next(iterator)
-            assert feed.state_dict() == {"feed": "train", "epoch": 0, "sample": 7 * taken}
+            assert place(feed.state_dict()) == (0, 7 * taken)
         read(iterator)
-        assert feed.state_dict() == {"feed": "train", "epoch": 1, "sample": 0}
+        assert place(feed.state_dict()) == (1, 0)
         next(iter(feed))
-        assert feed.state_dict() == {"feed": "train", "epoch": 1, "sample": 7}
+        assert place(feed.state_dict()) == (1, 7)
         assert json.loads(json.dumps(feed.state_dict())) == feed.state_dict()
 
 
@@ -75,7 +80,7 @@ def test_an_epochs_first_sample_is_a_place() -> None:
                     assert read(feed) == expected(epoch - 1, 100, 10)
                 iterator = iter(feed)
                 state = feed.state_dict()
-                assert state == {"feed": "train", "epoch": epoch, "sample": 0}
+                assert place(state) == (epoch, 0)
                 assert read(iterator) == expected(epoch, 100, 10)
             eventually(lambda: not server.stats()["consumers"])
         with feedline.attach("train", batch_size=10) as again:
@@ -171,7 +176,7 @@ def test_in_an_epoch_that_has_ended_meanwhile() -> None:
         read(ahead, limit=2)
         # So far ahead that nobody waits for who comes back.
         eventually(lambda: server.stats()["samples"] >= 160)
-        assert feed.state_dict() == {"feed": "train", "epoch": 0, "sample": 80}
+        assert place(feed.state_dict()) == (0, 80)
         feed.load_state_dict(feed.state_dict())
         assert read(feed).keys == list(range(80, 100))
         read(ahead)
@@ -313,12 +318,12 @@ def test_a_replayed_epoch_is_resumed_too() -> None:
         iterator = iter(feed)
         read(iterator, limit=20)
         state = feed.state_dict()
-        assert state == {"feed": "val", "epoch": 1, "sample": 200}
+        assert place(state) == (1, 200)
         with feedline.attach("val", batch_size=9) as again:
             again.load_state_dict(state)
             assert read(again).keys == list(range(200, 650))
             assert read(again) == expected(0, 650, 9)
-            assert again.state_dict() == {"feed": "val", "epoch": 3, "sample": 0}
+            assert place(again.state_dict()) == (3, 0)
 
 
 def test_a_place_after_the_last_epoch_is_the_end() -> None:

@@ -184,7 +184,12 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         }
         "reply" => {
             let mut messages: Vec<Reply> = infos().into_iter().map(Reply::Ring).collect();
-            messages.extend(infos().into_iter().map(|ring| Reply::Welcome { ring, run: Some(7) }));
+            let order = "run 0123456789abcdef";
+            messages.extend(infos().into_iter().map(|ring| Reply::Welcome {
+                ring,
+                run: Some(7),
+                order: order.to_owned(),
+            }));
             let consumer = ConsumerStats { mode: "cow".into(), batch_size: Some(7), ..ConsumerStats::default() };
             let event = Event { kind: "joined".into(), pid: Some(812), text: "epoch 3".into(), ..Event::default() };
             let stats = ServerStats {

@@ -23,7 +23,7 @@ use crate::ring_info::RingInfo;
 use crate::stats::ServerStats;
 
 /// Changes with every change of the messages or of the shared pages.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 
 /// "feed", so that a stray client is told apart from an old one.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"feed");
@@ -33,6 +33,8 @@ const HEADER: usize = 5;
 const MAX_REQUEST: usize = 4096;
 const MAX_REPLY: usize = 4 << 20;
 const MAX_FDS: usize = 4;
+/// The longest name of an order.
+pub const MAX_ORDER: usize = 64;
 /// Messages that wait for a peer to read what came before. Each may hold a ring.
 const MAX_QUEUED: usize = 32;
 
@@ -73,6 +75,8 @@ pub enum Reply {
         ring: RingInfo,
         /// The run of a shared feed: another server of the same one goes on in the same order.
         run: Option<u64>,
+        /// What an epoch's order depends on, beside the epoch; at most [`MAX_ORDER`] bytes.
+        order: String,
     },
     /// What the state machine has to say to a consumer.
     Answer(Answer),

@@ -14,7 +14,7 @@ use feedline_core::Error;
 use feedline_core::consumer::{Config, Consumer, Mode};
 use feedline_core::ring_info::RingInfo;
 use feedline_core::schema::{ArrayKind, DType, Field, Schema};
-use feedline_core::wire::{Channel, Reply, Request};
+use feedline_core::wire::{Channel, MAX_ORDER, Reply, Request};
 use feedline_core::{Node, Structure};
 use feedline_protocol::message::{Answer, Join, Place};
 use feedline_protocol::{EpochLength, UNKNOWN};
@@ -58,6 +58,7 @@ struct Sent {
     head: HeadWriter,
     fds: Vec<OwnedFd>,
     joined: (u64, Option<u64>),
+    order: String,
     ring: RingWriter,
     /// It publishes one sample after the other.
     is_busy: bool,
@@ -81,7 +82,7 @@ fn sound(info: RingInfo) -> Sent {
         own(CursorHandle::create().unwrap().as_fd()),
         own(Doorbell::new().unwrap().as_fd()),
     ];
-    Sent { info, head, fds, joined: (0, Some(0)), ring, is_busy: false, answers: false }
+    Sent { info, head, fds, joined: (0, Some(0)), order: "sequential".into(), ring, is_busy: false, answers: false }
 }
 
 /// Attaches to a server that sends this, and asks for a batch.
@@ -109,7 +110,10 @@ fn consume_until(name: &str, sent: Sent, wanted: Config, is_enough: impl Fn(u32)
                 match channel.receive::<Request>() {
                     Ok(Some((Request::Hello { .. }, _))) => {
                         let ring = sent.info.clone();
-                        let _ = channel.send(&Reply::Welcome { ring, run: None }, fds.take().unwrap_or_default());
+                        let _ = channel.send(
+                            &Reply::Welcome { ring, run: None, order: sent.order.clone() },
+                            fds.take().unwrap_or_default(),
+                        );
                     }
                     Ok(Some((Request::Join(Join { number, .. }), _))) => {
                         let (epoch, sample) = sent.joined;
@@ -204,6 +208,20 @@ fn descriptors_of_another_kind_are_refused() {
     let mut sent = sound(eight_bytes());
     sent.fds.pop();
     assert!(matches!(consume("kind", sent, config("kind", 5)), Err(Error::Protocol(_))));
+}
+
+#[test]
+fn an_order_with_a_name_without_end_is_refused() {
+    for (len, is_fine) in [(MAX_ORDER, true), (MAX_ORDER + 1, false)] {
+        let mut sent = sound(eight_bytes());
+        sent.head.publish(20);
+        sent.order = "x".repeat(len);
+        let outcome = consume("order", sent, config("order", 5));
+        assert!(
+            if is_fine { outcome.is_ok() } else { matches!(outcome, Err(Error::Protocol(_))) },
+            "{len}: {outcome:?}"
+        );
+    }
 }
 
 fn tempfile_of(len_bytes: u64) -> OwnedFd {

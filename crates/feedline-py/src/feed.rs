@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use feedline_core::consumer::{Config, Consumer, ConsumerStats, EpochLength, Mode, Shard, WhenMissing};
+use feedline_core::consumer::{
+    Config, Consumer, ConsumerStats, EpochLength, Mode, Shard, WhenMissing, what_another_order_means,
+};
 use feedline_core::schema::{ArrayKind, Schema};
 use feedline_core::source::Mark;
 use feedline_core::{Allow, Error};
@@ -59,6 +61,10 @@ struct State {
     position: Mark,
     /// Where the next iteration goes on, if it was told.
     resume: Option<Mark>,
+    /// What an epoch's order depends on, as the last server said.
+    order: Arc<str>,
+    /// The order that `resume` is a place in, if it was told and nobody was warned yet that the feed's is another.
+    saved_order: Option<String>,
     /// How the feed ended, if it did; said again to whoever iterates again, unless there is a server again.
     end: Option<Error>,
 }
@@ -98,7 +104,7 @@ impl FeedCore {
         match (Consumer::attach(config, &mut || self.check()), end) {
             (Ok(consumer), _) => {
                 self.state.with(|state| {
-                    state.length = consumer.epoch_length();
+                    (state.length, state.order) = (consumer.epoch_length(), consumer.order());
                     let leases = std::mem::replace(&mut state.leases, consumer.leases());
                     state.before.kept += leases.kept();
                     state.end = None;
@@ -127,15 +133,32 @@ impl FeedCore {
     /// Notes how a consumer stands, for whoever asks while it is busy.
     fn note(&self, consumer: &Consumer) {
         let (stats, length, position) = (consumer.stats(), consumer.epoch_length(), consumer.position());
-        let leases = consumer.leases();
+        let (leases, order) = (consumer.leases(), consumer.order());
         self.state.with(|state| {
             (state.stats, state.length, state.position) = (stats, length, position);
             // A server that came back brought another table.
             if !Arc::ptr_eq(&state.leases, &leases) {
                 let old = std::mem::replace(&mut state.leases, leases);
                 state.before.kept += old.kept();
+                state.order = order;
             }
         });
+    }
+
+    /// Warns, once, if the place to go on at is one in another order than the feed's: nobody can tell what is left there.
+    fn check_order(&self) {
+        let found = self.state.with(|state| {
+            let is_other = state.saved_order.as_deref().is_some_and(|saved| saved != &*state.order);
+            let saved = state.saved_order.take_if(|_| is_other)?;
+            Some((saved, Arc::clone(&state.order), state.resume?.epoch))
+        });
+        if let Some((saved, own, epoch)) = found {
+            tracing::warn!(
+                "feed {:?}: the state was saved in another order ({saved:?}) than the feed's ({own:?}): {}",
+                self.config.name,
+                what_another_order_means(epoch),
+            );
+        }
     }
 
     fn retire(&self, stats: &ConsumerStats) {
@@ -239,6 +262,8 @@ impl FeedCore {
             before: ConsumerStats::default(),
             position: consumer.position(),
             resume: None,
+            order: consumer.order(),
+            saved_order: None,
             end: None,
             idle: Some(consumer),
         };
@@ -319,9 +344,23 @@ impl FeedCore {
         (epoch, index)
     }
 
-    /// Has the next iteration go on there.
-    fn resume_at(&self, epoch: u64, index: u64) {
-        self.state.with(|state| state.resume = Some(Mark { epoch, index }));
+    /// What an epoch's order depends on, beside the epoch.
+    #[getter]
+    fn order(&self) -> String {
+        self.state.with(|state| state.order.to_string())
+    }
+
+    /// Has the next iteration go on there: a place in an epoch that has this order, if one was told.
+    fn resume_at(&self, py: Python<'_>, epoch: u64, index: u64, order: Option<String>) {
+        detached(py, || {
+            self.state.with(|state| {
+                state.resume = Some(Mark { epoch, index });
+                // An epoch's beginning and its end are the same places in any order.
+                let is_inside = index > 0 && state.length.samples().is_none_or(|samples| index < samples);
+                state.saved_order = order.filter(|_| is_inside && !state.order.is_empty());
+            });
+            self.check_order();
+        });
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

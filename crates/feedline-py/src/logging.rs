@@ -38,7 +38,9 @@ pub fn install() {
 
 impl Subscriber for PythonLogging {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && *metadata.level() <= Level::INFO && metadata.target().starts_with("feedline")
+        // This crate is `_core` to the compiler.
+        let is_ours = ["feedline", "_core"].iter().any(|ours| metadata.target().starts_with(ours));
+        metadata.is_event() && *metadata.level() <= Level::INFO && is_ours
     }
 
     fn event(&self, event: &Event<'_>) {

@@ -77,7 +77,7 @@ impl ServerCore {
     #[new]
     #[pyo3(signature = (
         name, *, epochs, samples, wait_for, ring_bytes, ring_samples, history_bytes, history_share, history_dir, replay, lag,
-        epochs_ahead, resume, run, stall_timeout_secs, linger_secs, first_consumer_secs, whole_batches, loader_warn_secs,
+        epochs_ahead, resume, run, order, stall_timeout_secs, linger_secs, first_consumer_secs, whole_batches, loader_warn_secs,
         loader_timeout_secs, allow, metrics_port, metrics_file, metrics_interval_secs, beside=None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
@@ -97,6 +97,7 @@ impl ServerCore {
         epochs_ahead: u64,
         resume: Option<(u64, u64)>,
         run: Option<u64>,
+        order: String,
         stall_timeout_secs: f64,
         linger_secs: Option<f64>,
         first_consumer_secs: Option<f64>,
@@ -134,6 +135,7 @@ impl ServerCore {
             },
             resume: resume.map(|(epoch, index)| Mark { epoch, index }),
             run,
+            order,
             stall_timeout: secs("stall_timeout_secs", stall_timeout_secs)?,
             linger: linger_secs.map(|value| secs("linger_secs", value)).transpose()?,
             attendance: beside.map(|other| other.get().server.attendance()).unwrap_or_default(),

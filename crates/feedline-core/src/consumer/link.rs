@@ -1,6 +1,7 @@
 //! The connection to a server: finding it, the handshake, what it says, its death.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_shm::peer::Peer;
@@ -16,7 +17,7 @@ use super::{Check, Config, WhenMissing};
 use crate::access::Allow;
 use crate::error::{Error, Failure, FailureKind};
 use crate::ring_info::RingInfo;
-use crate::wire::{Channel, MAGIC, Reply, Request, Stuck, VERSION, WireError};
+use crate::wire::{Channel, MAGIC, MAX_ORDER, Reply, Request, Stuck, VERSION, WireError};
 use crate::{names, proc};
 
 const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -36,6 +37,7 @@ pub(super) enum Event {
 pub(super) struct Welcome {
     pub ring: RingInfo,
     pub run: Option<u64>,
+    pub order: Arc<str>,
     pub head: HeadReader,
     pub memory: OwnedFd,
     pub page: CursorHandle,
@@ -152,7 +154,9 @@ impl Link {
         let mut stuck: Option<Stuck> = None;
         loop {
             match self.wait(check)? {
-                Some(Event::Reply(Reply::Welcome { ring, run }, fds)) => return unpack(ring, run, fds).map(Some),
+                Some(Event::Reply(Reply::Welcome { ring, run, order }, fds)) => {
+                    return unpack(ring, run, &order, fds).map(Some);
+                }
                 Some(Event::Reply(Reply::Refused { why }, _)) => return Err(Error::Protocol(why)),
                 Some(Event::Reply(Reply::Pong, _)) => has_answered = true,
                 Some(Event::Reply(Reply::Stuck(word), _)) => {
@@ -269,7 +273,10 @@ fn full_error(name: &str, pid: u32, waited_secs: f64) -> Error {
     ))
 }
 
-fn unpack(ring: RingInfo, run: Option<u64>, fds: Vec<OwnedFd>) -> Result<Welcome, Error> {
+fn unpack(ring: RingInfo, run: Option<u64>, order: &str, fds: Vec<OwnedFd>) -> Result<Welcome, Error> {
+    if order.len() > MAX_ORDER {
+        return Err(Error::Protocol("the server's welcome has a name for its order that is too long".into()));
+    }
     let mut fds = fds.into_iter();
     let (Some(head), Some(memory), Some(page), Some(bell)) = (fds.next(), fds.next(), fds.next(), fds.next()) else {
         return Err(Error::Protocol("the server's welcome lacks descriptors".into()));
@@ -277,6 +284,7 @@ fn unpack(ring: RingInfo, run: Option<u64>, fds: Vec<OwnedFd>) -> Result<Welcome
     Ok(Welcome {
         ring,
         run,
+        order: order.into(),
         head: HeadReader::accept(head)?,
         memory,
         page: CursorHandle::accept(page)?,

@@ -34,6 +34,7 @@ use self::reconnect::Run;
 pub use self::report::{ConsumerStats, EpochLength};
 use self::view::View;
 use self::wording::Speaker;
+pub use self::wording::what_another_order_means;
 use crate::batch::Received;
 use crate::error::Error;
 use crate::read_mode::CopiesBecause;
@@ -62,6 +63,7 @@ pub struct Consumer {
     view: View,
     pressure: Pressure,
     run: Run,
+    order: Arc<str>,
     stats: ConsumerStats,
     looked: Instant,
     clock: Clock,
@@ -95,6 +97,7 @@ impl Consumer {
             liveness: Liveness::new(config.answer_timeout, clock.now()),
             stuck: None,
             run: Run::of(&config, welcome.run),
+            order: welcome.order,
             machine,
             config,
             link,
@@ -173,6 +176,11 @@ impl Consumer {
     /// The consumer's leases, for whoever wants to ask while the consumer is busy.
     pub fn leases(&self) -> Arc<LeaseTable> {
         Arc::clone(&self.table)
+    }
+
+    /// What an epoch's order depends on, beside the epoch, as the server that is being read from says.
+    pub fn order(&self) -> Arc<str> {
+        Arc::clone(&self.order)
     }
 
     /// The epoch that is being read, or is next.

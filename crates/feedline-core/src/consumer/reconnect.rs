@@ -12,6 +12,7 @@ use feedline_shm::LeaseTable;
 
 use super::link::Link;
 use super::view::View;
+use super::wording::what_another_order_means;
 use super::{Check, Config, Consumer};
 use crate::error::{Error, Failure, FailureKind};
 use crate::names::{self, runs::HeldRun};
@@ -53,6 +54,20 @@ impl Consumer {
         Ok(())
     }
 
+    /// Warns if a server that was started by hand yields the rest of an epoch in another order, as far as anybody can tell.
+    fn check_order(&mut self, order: &str, pid: u32) {
+        let is_known = !order.is_empty() && !self.order.is_empty();
+        if is_known && *order != *self.order && self.with_machine(|machine, memory| machine.is_inside(memory)) {
+            let epoch = self.machine.place().epoch;
+            tracing::warn!(
+                "feed {:?} came back (pid {pid}) in another order ({order:?}) than before ({:?}): {}",
+                self.config.name,
+                self.order,
+                what_another_order_means(epoch),
+            );
+        }
+    }
+
     /// Waits for another server of the same feed, and goes on with it where we were.
     pub(super) fn reconnect(&mut self, why: &str, check: Check<'_>) -> Result<(), Error> {
         let (name, limit) = (self.config.name.clone(), self.config.reconnect);
@@ -78,6 +93,8 @@ impl Consumer {
             return Err(Error::Failed(Failure::new(FailureKind::Schema, message)));
         }
         self.check_run(welcome.run, link.server_pid())?;
+        self.check_order(&welcome.order, link.server_pid());
+        self.order = welcome.order;
         let mark = self.machine.reconnect(welcome.ring.consumer_shape(), &*self.head);
         let head = Arc::new(welcome.head);
         // What was handed out keeps the old ring, which nobody writes to any more.

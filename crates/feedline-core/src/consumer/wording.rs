@@ -23,6 +23,14 @@ pub(super) struct Speaker<'a> {
     pub why_whole: Option<&'a str>,
 }
 
+/// For whoever goes on in the middle of an epoch whose order may be another now.
+pub fn what_another_order_means(epoch: u64) -> String {
+    format!(
+        "samples of epoch {epoch} may come twice or not at all\n  serve it with seed=, or with state_file=, so that an epoch's \
+         order is the same in every run"
+    )
+}
+
 impl Speaker<'_> {
     pub fn error(&self, trouble: Trouble) -> Error {
         let name = self.name;

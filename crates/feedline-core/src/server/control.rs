@@ -433,7 +433,8 @@ fn welcome(shared: &Shared, id: u64, link: &mut Link, ring: &PublishedRing) -> R
     };
     let own = |fd: rustix::fd::BorrowedFd<'_>| fd.try_clone_to_owned().map(Arc::new).map_err(|_| WireError::Closed);
     let fds = vec![own(shared.head.as_fd())?, Arc::clone(&ring.memory), own(page.as_fd())?, own(bell.as_fd())?];
-    link.channel.send(&Reply::Welcome { ring: ring.info.clone(), run: shared.options.run }, fds)?;
+    let (ring_info, order) = (ring.info.clone(), shared.options.order.clone());
+    link.channel.send(&Reply::Welcome { ring: ring_info, run: shared.options.run, order }, fds)?;
     fault::point("server:welcomed");
     let page = Page { handle: page, bell: Arc::new(bell) };
     shared.lock().machine.attach(id, page, link.peer.clone(), ring.info.generation, shared.meter.time());

@@ -55,6 +55,7 @@ pub use self::attendance::Attendance;
 pub use self::shape::{History, RingSize};
 pub use self::watchdog::Ask;
 use crate::stats::ServerStats;
+use crate::wire::MAX_ORDER;
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -77,6 +78,9 @@ pub struct Options {
     pub resume: Option<Mark>,
     /// The run of a shared feed that this server begins or goes on with (`names::runs`).
     pub run: Option<u64>,
+    /// What an epoch's order depends on, beside the epoch, in a few words: servers that say the same yield an epoch in the same
+    /// order. Empty: nobody can tell.
+    pub order: String,
     /// How long a consumer that stands still may hold up the others.
     pub stall_timeout: Duration,
     /// End this long after the last consumer left.
@@ -113,6 +117,7 @@ impl Default for Options {
             policy: Policy::default(),
             resume: None,
             run: None,
+            order: String::new(),
             stall_timeout: Duration::from_secs(60),
             linger: None,
             first_consumer: None,
@@ -215,6 +220,12 @@ pub struct Server {
 impl Server {
     /// Takes the name and begins to listen.
     pub fn bind(name: &str, options: Options) -> Result<Self, Error> {
+        if options.order.len() > MAX_ORDER {
+            return Err(Error::Invalid(format!(
+                "an order is named in {MAX_ORDER} bytes at most, not {:?}",
+                options.order
+            )));
+        }
         let held = HeldName::take(name)?;
         let opened = Opened::new(&options)?;
         let machine = Machine::new(protocol::Options {

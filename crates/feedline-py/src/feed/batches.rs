@@ -68,6 +68,8 @@ impl Batches {
         }
         if inner.consumer.is_none() {
             let mut consumer = feed.consumer()?;
+            // The server may be another than when the state was loaded.
+            feed.check_order();
             if let Some(mark) = feed.state.with(|state| state.resume.take()) {
                 consumer.resume_at(mark);
             }
