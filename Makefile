@@ -4,6 +4,7 @@
 PYTHON ?= python3
 CARGO_NEXTEST_VERSION := 0.9.143
 CARGO_DENY_VERSION := 0.20.2
+CARGO_MUTANTS_VERSION := 27.1.0
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -43,7 +44,7 @@ in_scratch = scratch=$$(mktemp -d /tmp/feedline.XXXXXX); trap 'rm -rf "$$scratch
 # `make test JOBS=3`: so many Python tests side by side. They wait more than they compute.
 beside = $(if $(JOBS),-n $(JOBS) --dist worksteal)
 
-.PHONY: help setup demo docs test test-quick check bench simulate planted chaos race soak faults fuzz fuzz-corpus clean
+.PHONY: help setup demo docs options test test-quick check bench simulate planted mutants chaos race soak faults fuzz fuzz-corpus clean
 .PHONY: lint-rust lint-python types licences test-rust test-simulator test-loom test-fuzz test-rust-examples test-python
 .PHONY: frameworks plugins test-frameworks wheel build-wheel lint-workflows
 
@@ -70,6 +71,10 @@ frameworks: $(FRAMEWORKS_STAMP)
 
 check: setup lint-rust lint-python lint-workflows types licences docs ## formatting, lints, types, licences, documentation
 
+# What type checkers and editors are told of a server's options; a test compares it with the core's table.
+options: setup ## write python/feedline/_server_options.py from the declarations in Rust
+	@PYTHONPATH=tests $(PY) -m support.server_options
+
 # Warnings are errors, broken links and anchors too. Sphinx reads everything anew: seconds, and nothing stale.
 docs: setup ## the documentation as a site, in target/docs, with all its links checked
 	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps --workspace --exclude feedline-py
@@ -89,6 +94,12 @@ simulate: test-simulator ## servers and consumers under virtual time: SCHEDULES=
 
 planted: setup ## known faults, planted into the protocol one by one: the simulator must find each
 	@$(PY) crates/feedline-protocol/planted/find.py $(ARGS)
+
+# Each mutant is built and tested on its own: a fast build, few cases of each property, few schedules.
+mutants: setup ## every line of the protocol changed in turn: the tests must notice (an hour or two; ARGS="--file ... -j2")
+	@$(call cargo_plugin,mutants,$(CARGO_MUTANTS_VERSION))
+	PROPTEST_CASES=64 SCHEDULES=$(or $(SCHEDULES),3000) cargo mutants -p feedline-protocol --profile mutants --timeout 60 \
+		--output $(TARGET_DIR) $(ARGS) -- --lib --test simulator
 
 chaos: setup ## a random schedule of faults: SECS=600 SEED=... POLICY=block|history|skip|replay|restart
 	@$(in_scratch) PYTHONPATH=$(CURDIR)/tests $(PY) -m chaos --secs $(or $(SECS),60) \

@@ -77,13 +77,13 @@ def _main() -> None:
     with feedline.Server([batch] * _BATCHES, "bench-face", replay=True):
         feed = feedline.attach("bench-face")
         shared = feedline.attach("bench-face")
-        shared._seat.note = "what its server printed: ..."
+        shared._attachment.note = "what its server printed: ..."
         transformed = feedline.attach("bench-face", transform=lambda batch: batch)
         made: Any = feedline.attach("bench-face")
         rebuilt: Any = DataLoader(made.dataset, made.batch_size, collate_fn=made.collate_fn)
-        seat = feedline.attach("bench-face")._seat
+        attachment = feedline.attach("bench-face")._attachment
         faces: dict[str, Callable[[], Any]] = {
-            "bare": lambda: seat.core.iterate(seat),
+            "bare": lambda: attachment.core.iterate(attachment),
             "feed": feed.__iter__,
             "share": shared.__iter__,
             "transform": transformed.__iter__,

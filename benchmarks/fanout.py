@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from . import payload, trial
-from .contestants import Contestant, Scene
+from .contestants import Contestant, TrialSetup
 from .payload import Work
 from .settings import Settings
 from .trial import Trial
@@ -27,7 +27,7 @@ def run(
     for turn in range(settings.repeats):
         for work in works:
             for consumers in settings.consumers:
-                scene = Scene("images", work, consumers, settings.ring_bytes, batches, folder)
+                setup = TrialSetup("images", work, consumers, settings.ring_bytes, batches, folder)
                 entrants = list(own)
                 if work == "take" and consumers in _PEER_CONSUMERS:
                     entrants += peers
@@ -36,5 +36,5 @@ def run(
                         f"fan-out, round {turn + 1} of {settings.repeats}: {consumers} consumers, "
                         f"{work}: {contestant.name}"
                     )
-                    done.append(trial.run(contestant, scene, secs=settings.secs, round=turn))
+                    done.append(trial.run(contestant, setup, secs=settings.secs, round=turn))
     return done

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from . import pictures, trial
-from .ledger import STOP, Ledger
+from .counters import STOP, Counters
 from .payload import read_every_byte
+from .processes import TrialFailed, TrialProcesses
 from .settings import Settings
-from .stage import Stage, TrialFailed
 
 ALONE, EACH, SHARED = "one job alone", "a DataLoader each", "one feed"
 _NAME = "bench-jpeg"
@@ -43,16 +43,16 @@ def run(settings: Settings, folder: Path) -> list[Jobs]:
     photos.mkdir()
     trial.progress("jpeg: making pictures")
     pictures.paint(photos, settings.jpeg_images)
-    casts: dict[str, Callable[[Stage], None]] = {
-        ALONE: lambda stage: _cast_loaders(stage, settings, photos, 1),
-        EACH: lambda stage: _cast_loaders(stage, settings, photos, settings.jpeg_jobs),
-        SHARED: lambda stage: _cast_feed(stage, settings, photos, folder),
+    starts: dict[str, Callable[[TrialProcesses], None]] = {
+        ALONE: lambda processes: _start_loaders(processes, settings, photos, 1),
+        EACH: lambda processes: _start_loaders(processes, settings, photos, settings.jpeg_jobs),
+        SHARED: lambda processes: _start_feed(processes, settings, photos, folder),
     }
     done = []
     for turn in range(settings.jpeg_repeats):
-        for setting, cast in casts.items():
+        for setting, start in starts.items():
             trial.progress(f"jpeg, round {turn + 1} of {settings.jpeg_repeats}: {setting}")
-            done.append(_measure(setting, turn, cast, settings.jpeg_secs))
+            done.append(_measure(setting, turn, start, settings.jpeg_secs))
     return done
 
 
@@ -70,58 +70,60 @@ def slowest_job_ratio(results: list[Jobs]) -> float | None:
     return statistics.median(ratios) if ratios else None
 
 
-def _measure(setting: str, turn: int, cast: Callable[[Stage], None], secs: float) -> Jobs:
+def _measure(setting: str, turn: int, start: Callable[[TrialProcesses], None], secs: float) -> Jobs:
     try:
-        with Stage(limit_secs=_WARM_SECS + secs + 30) as stage:
-            cast(stage)
+        with TrialProcesses(limit_secs=_WARM_SECS + secs + 30) as processes:
+            start(processes)
             # What the workers prepared in advance is out of the way by then.
             warm = 8 * pictures.BATCH_SIZE
-            stage.wait_for_counts("job", warm, timeout_secs=_WARM_SECS)
-            window = trial.Window(stage, secs).observe()
-            rates = tuple(window.counts[job.slot] / window.secs for job in stage.playing("job"))
+            processes.wait_for_counts("job", warm, timeout_secs=_WARM_SECS)
+            window = trial.Window(processes, secs).observe()
+            rates = tuple(
+                window.counts[job.slot] / window.secs for job in processes.with_role("job")
+            )
             return Jobs(setting, turn, rates)
     except TrialFailed as failure:
         return Jobs(setting, turn, error=str(failure))
 
 
-def _cast_loaders(stage: Stage, settings: Settings, photos: Path, jobs: int) -> None:
+def _start_loaders(processes: TrialProcesses, settings: Settings, photos: Path, jobs: int) -> None:
     for job in range(jobs):
-        stage.fork("job", 1 + job, _job_with_loader, photos, settings.jpeg_workers)
+        processes.fork("job", 1 + job, _job_with_loader, photos, settings.jpeg_workers)
 
 
-def _cast_feed(stage: Stage, settings: Settings, photos: Path, folder: Path) -> None:
+def _start_feed(processes: TrialProcesses, settings: Settings, photos: Path, folder: Path) -> None:
     os.environ["FEEDLINE_DIR"] = str(folder)
-    stage.fork("server", 0, _serve, photos, settings.jpeg_workers, settings.jpeg_jobs)
+    processes.fork("server", 0, _serve, photos, settings.jpeg_workers, settings.jpeg_jobs)
     for job in range(settings.jpeg_jobs):
-        stage.fork("job", 1 + job, _job_with_feed)
+        processes.fork("job", 1 + job, _job_with_feed)
 
 
-def _job_with_loader(ledger: Ledger, slot: int, photos: Path, workers: int) -> None:
-    _train(ledger, slot, pictures.loader(photos, workers))
+def _job_with_loader(counters: Counters, slot: int, photos: Path, workers: int) -> None:
+    _train(counters, slot, pictures.loader(photos, workers))
 
 
-def _job_with_feed(ledger: Ledger, slot: int) -> None:
+def _job_with_feed(counters: Counters, slot: int) -> None:
     import feedline
 
-    _train(ledger, slot, feedline.attach(_NAME, batch_size=pictures.BATCH_SIZE))
+    _train(counters, slot, feedline.attach(_NAME, batch_size=pictures.BATCH_SIZE))
 
 
-def _serve(ledger: Ledger, slot: int, photos: Path, workers: int, jobs: int) -> None:
+def _serve(counters: Counters, slot: int, photos: Path, workers: int, jobs: int) -> None:
     import feedline
 
     with feedline.Server(pictures.loader(photos, workers), _NAME, wait_for=jobs) as server:
-        while not ledger.stopped:
+        while not counters.stopped:
             if server.stats()["state"] not in ("starting", "running"):
                 server.wait()
                 return
             time.sleep(0.1)
 
 
-def _train(ledger: Ledger, slot: int, loader: Any) -> None:
+def _train(counters: Counters, slot: int, loader: Any) -> None:
     import torch
 
     torch.set_num_threads(1)
-    words, at, samples = ledger.words, ledger.line(slot), 0
+    words, at, samples = counters.words, counters.line(slot), 0
     for batch in loader:
         read_every_byte(batch)
         samples += len(batch[1])

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from . import payload, trial
-from .ledger import Ledger
+from .counters import Counters
+from .processes import TrialFailed, TrialProcesses, bind_to_parent
 from .settings import Settings
-from .stage import Stage, TrialFailed, bind_to_parent
 
 _READY_SECS = 90.0
 _NAME = "bench-memory"
@@ -89,25 +89,29 @@ def _sum_of(
     roles: list[str], settings: Settings, folder: Path, batches: int
 ) -> tuple[int, int, int]:
     """PSS and page tables of these processes together, once each has said that it is ready."""
-    with Stage(limit_secs=_READY_SECS + 30) as stage:
+    with TrialProcesses(limit_secs=_READY_SECS + 30) as processes:
         for slot, role in enumerate(roles):
             command = [sys.executable, "-m", __name__, role, str(settings.ring_bytes)]
             command += [str(len(roles) - 1), str(batches)]
-            stage.execute(role, slot, command, folder / f"memory-{slot}.log")
+            processes.execute(role, slot, command, folder / f"memory-{slot}.log")
         for role in dict.fromkeys(roles):
-            stage.wait_for_counts(role, 1, timeout_secs=_READY_SECS)
+            processes.wait_for_counts(role, 1, timeout_secs=_READY_SECS)
         time.sleep(0.3)
-        found = [actor.memory_bytes() for actor in stage.actors]
-        return sum(f["Pss"] for f in found), sum(f["VmPTE"] for f in found), stage.ledger.noted(0)
+        found = [process.memory_bytes() for process in processes.all]
+        return (
+            sum(f["Pss"] for f in found),
+            sum(f["VmPTE"] for f in found),
+            processes.counters.noted(0),
+        )
 
 
-def _stand_still(ledger: Ledger, slot: int) -> None:
-    ledger.words[ledger.line(slot)] = 1
-    while not ledger.stopped:
+def _stand_still(counters: Counters, slot: int) -> None:
+    counters.words[counters.line(slot)] = 1
+    while not counters.stopped:
         time.sleep(0.05)
 
 
-def _serve(ledger: Ledger, slot: int, ring_bytes: int, consumers: int) -> None:
+def _serve(counters: Counters, slot: int, ring_bytes: int, consumers: int) -> None:
     import feedline
 
     loader = payload.Endless(payload.prepare("images"))
@@ -116,26 +120,26 @@ def _serve(ledger: Ledger, slot: int, ring_bytes: int, consumers: int) -> None:
         # The ring is there once the first batch has told the schema.
         while not (size := server.stats()["ring_bytes"]):
             time.sleep(0.02)
-        ledger.note(slot, size)
-        _stand_still(ledger, slot)
+        counters.note(slot, size)
+        _stand_still(counters, slot)
 
 
-def _consume(ledger: Ledger, slot: int, batches: int) -> None:
+def _consume(counters: Counters, slot: int, batches: int) -> None:
     import feedline
 
     with feedline.attach(_NAME, timeout_secs=60.0) as feed:
         for taken, batch in enumerate(feed, 1):
             payload.read_every_byte(batch)
             if taken == batches:
-                _stand_still(ledger, slot)
+                _stand_still(counters, slot)
                 return
 
 
-def _idle(ledger: Ledger, slot: int) -> None:
+def _idle(counters: Counters, slot: int) -> None:
     import feedline  # noqa: F401
 
     payload.read_every_byte(payload.prepare("tiny")[0])
-    _stand_still(ledger, slot)
+    _stand_still(counters, slot)
 
 
 def _main() -> None:
@@ -144,17 +148,17 @@ def _main() -> None:
     role, ring_bytes, consumers, batches, fd, slot, parent, limit = sys.argv[1:]
     bind_to_parent(int(parent), float(limit))
     torch.set_num_threads(1)
-    ledger = Ledger(int(fd))
+    counters = Counters(int(fd))
     try:
         if role == "server":
-            _serve(ledger, int(slot), int(ring_bytes), int(consumers))
+            _serve(counters, int(slot), int(ring_bytes), int(consumers))
         elif role == "consumer":
-            _consume(ledger, int(slot), int(batches))
+            _consume(counters, int(slot), int(batches))
         else:
-            _idle(ledger, int(slot))
+            _idle(counters, int(slot))
     except Exception as error:
-        if not ledger.stopped:
-            ledger.fail(int(slot), f"{type(error).__name__}: {str(error).splitlines()[0]}")
+        if not counters.stopped:
+            counters.fail(int(slot), f"{type(error).__name__}: {str(error).splitlines()[0]}")
         raise
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from . import payload, trial
-from .contestants import Contestant, Scene
+from .contestants import Contestant, TrialSetup
 from .settings import Settings
 from .trial import Trial
 
 
 def run(settings: Settings, folder: Path, own: list[Contestant]) -> list[Trial]:
-    scene = Scene("tiny", "take", 1, settings.tiny_ring_bytes, payload.prepare("tiny"), folder)
+    setup = TrialSetup("tiny", "take", 1, settings.tiny_ring_bytes, payload.prepare("tiny"), folder)
     done = []
     for turn in range(settings.repeats):
         for contestant in own:
             trial.progress(f"tiny, round {turn + 1} of {settings.repeats}: {contestant.name}")
-            done.append(trial.run(contestant, scene, secs=settings.secs, round=turn))
+            done.append(trial.run(contestant, setup, secs=settings.secs, round=turn))
     return done

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .contestants import Contestant, Scene
+from .contestants import Contestant, TrialSetup
 from .payload import batch_bytes
-from .stage import Stage, TrialFailed
+from .processes import TrialFailed, TrialProcesses
 
 _WARM_UP_SECS = 40.0
 _SETTLE_SECS = 0.2
@@ -54,29 +54,31 @@ class Trial:
 
 @dataclass
 class Window:
-    """Counts and CPU times of a stage between two moments, seen from outside."""
+    """Counts and CPU times of the processes between two moments, seen from outside."""
 
-    stage: Stage
+    processes: TrialProcesses
     secs: float
     counts: dict[int, int] = field(default_factory=dict)
     cpu_secs: dict[int, float] = field(default_factory=dict)
     other_load: float = 0.0
 
     def observe(self) -> Window:
-        actors = self.stage.actors
+        found = self.processes.all
         busy = _busy_secs()
         began = time.perf_counter()
-        counts = {a.slot: self.stage.ledger.count(a.slot) for a in actors}
-        cpu = {a.slot: a.cpu_secs() for a in actors}
+        counts = {a.slot: self.processes.counters.count(a.slot) for a in found}
+        cpu = {a.slot: a.cpu_secs() for a in found}
         time.sleep(self.secs)
-        for actor in actors:
-            self.counts[actor.slot] = self.stage.ledger.count(actor.slot) - counts[actor.slot]
+        for process in found:
+            self.counts[process.slot] = (
+                self.processes.counters.count(process.slot) - counts[process.slot]
+            )
         self.secs = time.perf_counter() - began
-        for actor in actors:
-            self.cpu_secs[actor.slot] = actor.cpu_secs() - cpu[actor.slot]
+        for process in found:
+            self.cpu_secs[process.slot] = process.cpu_secs() - cpu[process.slot]
         others = _busy_secs() - busy - sum(self.cpu_secs.values())
         self.other_load = max(0.0, others / self.secs)
-        self.stage.check()
+        self.processes.check()
         return self
 
 
@@ -88,27 +90,30 @@ def _busy_secs() -> float:
     return (sum(ticks) - idle) / 100
 
 
-def run(contestant: Contestant, scene: Scene, *, secs: float, round: int) -> Trial:
+def run(contestant: Contestant, setup: TrialSetup, *, secs: float, round: int) -> Trial:
     """Measures once; never raises for what a contestant does."""
     secs = max(secs, contestant.least_secs)
-    named = Trial(contestant.name, scene.work, scene.consumers, round)
+    named = Trial(contestant.name, setup.work, setup.consumers, round)
     try:
-        with Stage(limit_secs=_WARM_UP_SECS + secs + _EXTRA_LIFE_SECS) as stage:
-            contestant.cast(stage, scene)
+        with TrialProcesses(limit_secs=_WARM_UP_SECS + secs + _EXTRA_LIFE_SECS) as processes:
+            contestant.start(processes, setup)
             warm = contestant.warm_batches
-            stage.wait_for_counts("consumer", warm, timeout_secs=_WARM_UP_SECS)
+            processes.wait_for_counts("consumer", warm, timeout_secs=_WARM_UP_SECS)
             time.sleep(_SETTLE_SECS)
-            return _reckon(named, scene, stage, Window(stage, secs).observe())
+            return _evaluate(named, setup, processes, Window(processes, secs).observe())
     except TrialFailed as failure:
         return Trial(**{**asdict(named), "error": str(failure)})
 
 
-def _reckon(named: Trial, scene: Scene, stage: Stage, window: Window) -> Trial:
-    consumers = [actor.slot for actor in stage.playing("consumer")]
-    producers = [actor.slot for actor in stage.playing("producer")]
+def _evaluate(named: Trial, setup: TrialSetup, processes: TrialProcesses, window: Window) -> Trial:
+    consumers = [process.slot for process in processes.with_role("consumer")]
+    producers = [process.slot for process in processes.with_role("producer")]
     taken = [window.counts[slot] for slot in consumers]
-    watching = sum(stage.ledger.noted(actor.slot) for actor in stage.playing("watcher")) / 1e6
-    size = batch_bytes(scene.batches[0])
+    watching = (
+        sum(processes.counters.noted(process.slot) for process in processes.with_role("watcher"))
+        / 1e6
+    )
+    size = batch_bytes(setup.batches[0])
     gb_each = statistics.mean(taken) * size / 1e9
     if gb_each == 0:
         raise TrialFailed(f"no batch in {window.secs:.1f} s")
@@ -125,7 +130,7 @@ def _reckon(named: Trial, scene: Scene, stage: Stage, window: Window) -> Trial:
         consumer_cpu_secs_per_gb=statistics.mean(window.cpu_secs[slot] for slot in consumers)
         / gb_each,
         batch_bytes=size,
-        ring_bytes=stage.ledger.noted(producers[0]) if producers else scene.ring_bytes,
+        ring_bytes=processes.counters.noted(producers[0]) if producers else setup.ring_bytes,
         watchers_load=watching,
         other_load=max(0.0, window.other_load - watching),
     )

@@ -24,94 +24,94 @@ from collections.abc import Callable
 from pathlib import Path
 
 from . import payload, trial
-from .contestants import Scene
+from .contestants import TrialSetup
 from .contestants.feedline_feed import Feedline
-from .ledger import Ledger
+from .counters import Counters
+from .processes import TrialProcesses, cpu_secs
 from .settings import Settings
-from .stage import Stage, cpu_secs
 from .trial import Trial
 
 _CONSUMERS = 4
-_LOOK_SECS = 1.0
+_POLL_SECS = 1.0
 _READY_SECS = 60.0
-_FIRST_LOOKS = 2
+_FIRST_POLLS = 2
 _COMMAND = [sys.executable, "-m", "feedline"]
 
 NOBODY, AGAIN, EVERYBODY = "nobody", "nobody, again", "all three"
 
 
-class _Looks:
+class _Polls:
     """Counts a watcher's looks, and notes the CPUs that its process keeps busy, in millionths."""
 
-    def __init__(self, ledger: Ledger, slot: int, pid: int | None) -> None:
-        self._ledger, self._slot, self._pid = ledger, slot, pid
+    def __init__(self, counters: Counters, slot: int, pid: int | None) -> None:
+        self._counters, self._slot, self._pid = counters, slot, pid
         self._since = (0.0, 0.0)
 
     def count(self) -> None:
-        at = self._ledger.line(self._slot)
-        self._ledger.words[at] += 1
+        at = self._counters.line(self._slot)
+        self._counters.words[at] += 1
         if self._pid is None:
             return  # the server answers, in its own time
         now = (time.monotonic(), cpu_secs(self._pid))
         # Its start is over with the second look.
-        if self._ledger.words[at] <= _FIRST_LOOKS:
+        if self._counters.words[at] <= _FIRST_POLLS:
             self._since = now
         elif now[0] > self._since[0]:
             cpus = (now[1] - self._since[1]) / (now[0] - self._since[0])
-            self._ledger.note(self._slot, round(1e6 * cpus))
+            self._counters.note(self._slot, round(1e6 * cpus))
 
 
-def _top(ledger: Ledger, slot: int, port: int) -> None:
+def _top(counters: Counters, slot: int, port: int) -> None:
     """Count how often the screen changes."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ["TERM"] = "xterm-256color"
-        os.execv(_COMMAND[0], [*_COMMAND, "top", "--interval-secs", str(_LOOK_SECS)])
+        os.execv(_COMMAND[0], [*_COMMAND, "top", "--interval-secs", str(_POLL_SECS)])
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
-    look = _Looks(ledger, slot, pid)
+    polls = _Polls(counters, slot, pid)
     try:
-        while not ledger.stopped:
+        while not counters.stopped:
             if select.select([terminal], [], [], 0.1)[0]:
                 os.read(terminal, 1 << 16)
-                look.count()
+                polls.count()
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
 
 
-def _dashboard(ledger: Ledger, slot: int, port: int) -> None:
+def _dashboard(counters: Counters, slot: int, port: int) -> None:
     """Count what a browser is sent."""
-    command = [*_COMMAND, "dashboard", "--port", "0", "--interval-secs", str(_LOOK_SECS)]
+    command = [*_COMMAND, "dashboard", "--port", "0", "--interval-secs", str(_POLL_SECS)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         try:
             assert process.stdout is not None
-            look = _Looks(ledger, slot, process.pid)
+            polls = _Polls(counters, slot, process.pid)
             url = process.stdout.readline().strip().rstrip("/")
             with urllib.request.urlopen(f"{url}/api/live", timeout=_READY_SECS) as live:
                 for line in live:
                     if line.startswith(b"data:"):
-                        look.count()
-                    if ledger.stopped:
+                        polls.count()
+                    if counters.stopped:
                         break
         finally:
             process.kill()
 
 
-def _prometheus(ledger: Ledger, slot: int, port: int) -> None:
+def _prometheus(counters: Counters, slot: int, port: int) -> None:
     """Count scrapes."""
-    look = _Looks(ledger, slot, None)
-    while not ledger.stopped:
+    polls = _Polls(counters, slot, None)
+    while not counters.stopped:
         with urllib.request.urlopen(
             f"http://127.0.0.1:{port}/metrics", timeout=_READY_SECS
         ) as text:
             if b"feedline_samples_total{" in text.read():
-                look.count()
-        time.sleep(_LOOK_SECS)
+                polls.count()
+        time.sleep(_POLL_SECS)
 
 
-_WATCHERS: dict[str, tuple[Callable[[Ledger, int, int], None], ...]] = {
+_WATCHERS: dict[str, tuple[Callable[[Counters, int, int], None], ...]] = {
     NOBODY: (),
     "top": (_top,),
     "dashboard": (_dashboard,),
@@ -125,22 +125,22 @@ class Watched(Feedline):
     """A feed with these watchers, who look on before the clock starts."""
 
     # Long enough for several looks.
-    least_secs = 4 * _LOOK_SECS
+    least_secs = 4 * _POLL_SECS
 
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def cast(self, stage: Stage, scene: Scene) -> None:
+    def start(self, processes: TrialProcesses, setup: TrialSetup) -> None:
         watchers = _WATCHERS[self.name]
         self.metrics_port = _free_port() if _prometheus in watchers else None
-        super().cast(stage, scene)
+        super().start(processes, setup)
         if not watchers:
             return
-        stage.wait_for_counts("consumer", 1, timeout_secs=_READY_SECS)
+        processes.wait_for_counts("consumer", 1, timeout_secs=_READY_SECS)
         for index, watch in enumerate(watchers):
-            slot = 1 + scene.consumers + index
-            stage.fork("watcher", slot, watch, self.metrics_port or 0)
-        stage.wait_for_counts("watcher", _FIRST_LOOKS, timeout_secs=_READY_SECS)
+            slot = 1 + setup.consumers + index
+            processes.fork("watcher", slot, watch, self.metrics_port or 0)
+        processes.wait_for_counts("watcher", _FIRST_POLLS, timeout_secs=_READY_SECS)
 
 
 def _free_port() -> int:
@@ -151,7 +151,7 @@ def _free_port() -> int:
 
 def run(settings: Settings, folder: Path) -> list[Trial]:
     """All trials; each round begins with another watcher."""
-    scene = Scene(
+    setup = TrialSetup(
         "images", "take", _CONSUMERS, settings.ring_bytes, payload.prepare("images"), folder
     )
     names = list(_WATCHERS)
@@ -160,7 +160,7 @@ def run(settings: Settings, folder: Path) -> list[Trial]:
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
             trial.progress(f"watched, round {turn + 1} of {settings.repeats}: by {name}")
-            done.append(trial.run(Watched(name), scene, secs=settings.secs, round=turn))
+            done.append(trial.run(Watched(name), setup, secs=settings.secs, round=turn))
     return done
 
 

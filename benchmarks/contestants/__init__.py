@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..payload import Kind, Work
-from ..stage import Stage
+from ..processes import TrialProcesses
 
 
 @dataclass(frozen=True)
-class Scene:
+class TrialSetup:
     """What one trial asks of a contestant."""
 
     kind: Kind
@@ -26,7 +26,7 @@ class Scene:
 class Contestant(Protocol):
     """A way to get batches from one process to others.
 
-    `cast` starts the processes: the producer in slot 0 with the role "producer", the consumers in
+    `start` starts the processes: the producer in slot 0 with the role "producer", the consumers in
     the slots from 1 on with the role "consumer". Each consumer counts the batches that it has
     taken.
     """
@@ -37,4 +37,4 @@ class Contestant(Protocol):
     least_secs: float
     """A shorter window would count too few batches."""
 
-    def cast(self, stage: Stage, scene: Scene) -> None: ...
+    def start(self, processes: TrialProcesses, setup: TrialSetup) -> None: ...

@@ -9,35 +9,35 @@ import torch
 
 import feedline
 
-from ..ledger import STOP, Ledger
+from ..counters import STOP, Counters
 from ..payload import Endless, checked, read_every_byte
-from ..stage import Stage
-from . import Scene
+from ..processes import TrialProcesses
+from . import TrialSetup
 
 _NAME = "bench"
 
 
-def _produce(ledger: Ledger, slot: int, scene: Scene, metrics_port: int | None) -> None:
+def _produce(counters: Counters, slot: int, setup: TrialSetup, metrics_port: int | None) -> None:
     torch.set_num_threads(1)
-    loader = Endless(scene.batches)
-    ring = f"{scene.ring_bytes // 1_000_000}MB"
+    loader = Endless(setup.batches)
+    ring = f"{setup.ring_bytes // 1_000_000}MB"
     with feedline.Server(
-        loader, _NAME, wait_for=scene.consumers, ring=ring, metrics_port=metrics_port
+        loader, _NAME, wait_for=setup.consumers, ring=ring, metrics_port=metrics_port
     ) as server:
-        while not ledger.stopped:
+        while not counters.stopped:
             stats = server.stats()
             if stats["state"] not in ("starting", "running"):
                 server.wait()
                 return
-            ledger.note(slot, stats["ring_bytes"])
+            counters.note(slot, stats["ring_bytes"])
             time.sleep(0.1)
 
 
-def _consume(ledger: Ledger, slot: int, scene: Scene) -> None:
+def _consume(counters: Counters, slot: int, setup: TrialSetup) -> None:
     torch.set_num_threads(1)
-    words, at = ledger.words, ledger.line(slot)
-    reading = scene.work == "read"
-    batches = checked(iter(feedline.attach(_NAME)), scene.batches, scene.ring_bytes)
+    words, at = counters.words, counters.line(slot)
+    reading = setup.work == "read"
+    batches = checked(iter(feedline.attach(_NAME)), setup.batches, setup.ring_bytes)
     for taken, batch in enumerate(batches, 1):
         if reading:
             read_every_byte(batch)
@@ -52,8 +52,8 @@ class Feedline:
     least_secs = 0.0
     metrics_port: int | None = None
 
-    def cast(self, stage: Stage, scene: Scene) -> None:
-        os.environ["FEEDLINE_DIR"] = str(scene.folder)
-        stage.fork("producer", 0, _produce, scene, self.metrics_port)
-        for i in range(scene.consumers):
-            stage.fork("consumer", 1 + i, _consume, scene)
+    def start(self, processes: TrialProcesses, setup: TrialSetup) -> None:
+        os.environ["FEEDLINE_DIR"] = str(setup.folder)
+        processes.fork("producer", 0, _produce, setup, self.metrics_port)
+        for i in range(setup.consumers):
+            processes.fork("consumer", 1 + i, _consume, setup)

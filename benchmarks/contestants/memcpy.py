@@ -13,17 +13,17 @@ import os
 
 import torch
 
-from ..ledger import STOP, Ledger
+from ..counters import STOP, Counters
 from ..payload import leaves
-from ..stage import Stage
-from . import Scene
+from ..processes import TrialProcesses
+from . import TrialSetup
 
 
-def _copy(ledger: Ledger, slot: int, scene: Scene) -> None:
+def _copy(counters: Counters, slot: int, setup: TrialSetup) -> None:
     torch.set_num_threads(1)
-    batches = [leaves(batch) for batch in scene.batches]
+    batches = [leaves(batch) for batch in setup.batches]
     fields = []
-    slots = _turns(scene)
+    slots = _turns(setup)
     for leaf in batches[0]:
         size = leaf.numel() * leaf.element_size()
         fd = os.memfd_create("bench-limit")
@@ -31,7 +31,7 @@ def _copy(ledger: Ledger, slot: int, scene: Scene) -> None:
         ring = torch.frombuffer(mmap.mmap(fd, slots * size), dtype=leaf.dtype)
         ring.fill_(1)
         fields.append(list(ring.view(slots, *leaf.shape).unbind()))
-    words, at, done = ledger.words, ledger.line(slot), 0
+    words, at, done = counters.words, counters.line(slot), 0
     while not words[STOP]:
         source, turn = batches[done % len(batches)], done % slots
         for field, leaf in zip(fields, source, strict=True):
@@ -40,9 +40,9 @@ def _copy(ledger: Ledger, slot: int, scene: Scene) -> None:
         words[at] = done
 
 
-def _turns(scene: Scene) -> int:
-    one = sum(leaf.numel() * leaf.element_size() for leaf in leaves(scene.batches[0]))
-    return max(2, scene.ring_bytes // one)
+def _turns(setup: TrialSetup) -> int:
+    one = sum(leaf.numel() * leaf.element_size() for leaf in leaves(setup.batches[0]))
+    return max(2, setup.ring_bytes // one)
 
 
 class Memcpy:
@@ -50,6 +50,6 @@ class Memcpy:
     warm_batches = 64
     least_secs = 0.0
 
-    def cast(self, stage: Stage, scene: Scene) -> None:
+    def start(self, processes: TrialProcesses, setup: TrialSetup) -> None:
         """One process is both: its copies per second are the rate, its CPU time is their price."""
-        stage.fork("consumer", 1, _copy, scene)
+        processes.fork("consumer", 1, _copy, setup)

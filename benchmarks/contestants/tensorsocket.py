@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..ledger import STOP, Ledger
+from ..counters import STOP, Counters
 from ..payload import Endless, checked, leaves, prepare, read_every_byte
-from ..stage import Stage, bind_to_parent
-from . import Scene
+from ..processes import TrialProcesses, bind_to_parent
+from . import TrialSetup
 
 _PRODUCER_BATCH = 2
 _FIRST_PORT = 47_310  # four ports from here on
@@ -32,11 +32,11 @@ class TensorSocket:
     def __init__(self, python: Path) -> None:
         self.python = python
 
-    def cast(self, stage: Stage, scene: Scene) -> None:
-        for slot in range(1 + scene.consumers):
+    def start(self, processes: TrialProcesses, setup: TrialSetup) -> None:
+        for slot in range(1 + setup.consumers):
             role = "consumer" if slot else "producer"
-            command = [str(self.python), "-m", __name__, role, scene.kind, scene.work]
-            stage.execute(role, slot, command, scene.folder / f"tensorsocket-{slot}.log")
+            command = [str(self.python), "-m", __name__, role, setup.kind, setup.work]
+            processes.execute(role, slot, command, setup.folder / f"tensorsocket-{slot}.log")
 
 
 class _Sized(Endless):
@@ -49,7 +49,7 @@ def _ports() -> dict[str, Any]:
     return {"port": first, "ack_port": first + 1, "heart_ports": (first + 2, first + 3)}
 
 
-def _produce(ledger: Ledger, slot: int, kind: Any) -> None:
+def _produce(counters: Counters, slot: int, kind: Any) -> None:
     module: Any = importlib.import_module("tensorsocket.producer")
     # By itself it listens on every interface and unpickles what comes.
     module.LOCALHOST = "tcp://127.0.0.1"
@@ -60,16 +60,16 @@ def _produce(ledger: Ledger, slot: int, kind: Any) -> None:
         rubber_band_pct=0.0,
     )
     for _ in producer:
-        if ledger.stopped:
+        if counters.stopped:
             break
 
 
-def _consume(ledger: Ledger, slot: int, kind: Any, work: str) -> None:
+def _consume(counters: Counters, slot: int, kind: Any, work: str) -> None:
     module: Any = importlib.import_module("tensorsocket.consumer")
     module.LOCALHOST = "tcp://127.0.0.1"
     expected = prepare(kind)
     size = len(leaves(expected[0])[0])
-    words, at = ledger.words, ledger.line(slot)
+    words, at = counters.words, counters.line(slot)
     consumer = module.TensorConsumer(**_ports(), batch_size=size)
     for taken, batch in enumerate(checked(consumer, expected, 0), 1):
         if work == "read":
@@ -85,15 +85,15 @@ def _main() -> None:
     role, kind, work, fd, slot, parent, limit = sys.argv[1:]
     bind_to_parent(int(parent), float(limit))
     torch.set_num_threads(1)
-    ledger = Ledger(int(fd))
+    counters = Counters(int(fd))
     try:
         if role == "producer":
-            _produce(ledger, int(slot), kind)
+            _produce(counters, int(slot), kind)
         else:
-            _consume(ledger, int(slot), kind, work)
+            _consume(counters, int(slot), kind, work)
     except BaseException as error:
-        if not ledger.stopped:
-            ledger.fail(int(slot), f"{type(error).__name__}: {error}")
+        if not counters.stopped:
+            counters.fail(int(slot), f"{type(error).__name__}: {error}")
         raise
     finally:
         # Its threads are not all daemons, and would keep the process from ending.

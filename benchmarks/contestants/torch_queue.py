@@ -11,10 +11,10 @@ from typing import Any
 import torch
 import torch.multiprocessing
 
-from ..ledger import STOP, Ledger
+from ..counters import STOP, Counters
 from ..payload import checked, leaves, read_every_byte
-from ..stage import Stage
-from . import Scene
+from ..processes import TrialProcesses
+from . import TrialSetup
 
 _DEPTH = 8  # batches under way to each consumer
 
@@ -26,12 +26,12 @@ def _shared_copy(leaf: torch.Tensor) -> torch.Tensor:
     return shared.copy_(leaf)
 
 
-def _produce(ledger: Ledger, slot: int, scene: Scene, queues: list[Any]) -> None:
+def _produce(counters: Counters, slot: int, setup: TrialSetup, queues: list[Any]) -> None:
     torch.set_num_threads(1)
-    words, at, done = ledger.words, ledger.line(slot), 0
-    single = isinstance(scene.batches[0], torch.Tensor)
+    words, at, done = counters.words, counters.line(slot), 0
+    single = isinstance(setup.batches[0], torch.Tensor)
     while not words[STOP]:
-        batch = scene.batches[done % len(scene.batches)]
+        batch = setup.batches[done % len(setup.batches)]
         copy = tuple(_shared_copy(leaf) for leaf in leaves(batch))
         for queue in queues:
             queue.put(copy[0] if single else copy)
@@ -41,11 +41,11 @@ def _produce(ledger: Ledger, slot: int, scene: Scene, queues: list[Any]) -> None
         queue.put(None)
 
 
-def _consume(ledger: Ledger, slot: int, scene: Scene, queue: Any) -> None:
+def _consume(counters: Counters, slot: int, setup: TrialSetup, queue: Any) -> None:
     torch.set_num_threads(1)
-    words, at = ledger.words, ledger.line(slot)
-    reading = scene.work == "read"
-    batches = checked(iter(queue.get, None), scene.batches, scene.ring_bytes)
+    words, at = counters.words, counters.line(slot)
+    reading = setup.work == "read"
+    batches = checked(iter(queue.get, None), setup.batches, setup.ring_bytes)
     for taken, batch in enumerate(batches, 1):
         if reading:
             read_every_byte(batch)
@@ -57,9 +57,9 @@ class TorchQueue:
     warm_batches = 2 * _DEPTH
     least_secs = 1.0
 
-    def cast(self, stage: Stage, scene: Scene) -> None:
+    def start(self, processes: TrialProcesses, setup: TrialSetup) -> None:
         context = torch.multiprocessing.get_context("fork")
-        queues = [context.Queue(maxsize=_DEPTH) for _ in range(scene.consumers)]
+        queues = [context.Queue(maxsize=_DEPTH) for _ in range(setup.consumers)]
         for i, queue in enumerate(queues):
-            stage.fork("consumer", 1 + i, _consume, scene, queue)
-        stage.fork("producer", 0, _produce, scene, queues)
+            processes.fork("consumer", 1 + i, _consume, setup, queue)
+        processes.fork("producer", 0, _produce, setup, queues)

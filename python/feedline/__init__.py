@@ -27,7 +27,7 @@ from feedline._feed import Feed, attach
 from feedline._server import FeedInfo, Server, feeds, serve
 from feedline._share import share
 
-# By the name under which users catch them.
+# Under the name by which users catch them.
 for _error in list(vars().values()):
     if isinstance(_error, type) and issubclass(_error, FeedlineError):
         _error.__module__ = "feedline"

@@ -18,10 +18,10 @@ _COMMANDS = {
 
 
 def main() -> int:
-    """Do what was typed. What needs no Python is the extension's work."""
+    """Run a command line. Commands that need no Python run in the extension."""
     interrupt = signal.getsignal(signal.SIGINT)
     if interrupt is not signal.SIG_IGN:
-        # Python's own handler would wait for Python code to run.
+        # Python's own handler would only run once Python code runs again.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     code, command, options = cli(sys.argv[1:], [sys.executable, "-m", "feedline"])
     if code is not None:

@@ -1,4 +1,4 @@
-"""Who else may attach, or serve: names of users and groups become numbers here."""
+"""Which other users may attach or serve: resolves names of users and groups to numbers."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import grp
 import pwd
 from collections.abc import Iterable
 
-from feedline._errors import FeedValueError
+from feedline._errors import FeedValueError, explained, given, option
 
-_HINT = '  write user names, uids and "@group": allow=("alice", 1001, "@lab")'
+_HINT = (
+    'write user names, uids and "@group": ',
+    ("allow", "value", ("alice", 1001, "@lab")),
+)
 
 
 def resolve_allow(allow: Iterable[str | int]) -> tuple[list[int], list[int]]:
-    """Give the uids and the gids that are meant; an error names what this machine doesn't know."""
+    """Resolve users and groups to uids and gids; an error names what this machine doesn't know."""
     if isinstance(allow, (str, bytes)) or not isinstance(allow, Iterable):
-        raise FeedValueError(f"allow={allow!r} is not a tuple or list\n{_HINT}")
+        raise FeedValueError(
+            explained(given("allow", allow), " is not a tuple or list", hint=_HINT)
+        )
     uids: set[int] = set()
     gids: set[int] = set()
     for who in allow:
@@ -25,7 +30,7 @@ def resolve_allow(allow: Iterable[str | int]) -> tuple[list[int], list[int]]:
         elif isinstance(who, int) and not isinstance(who, bool) and 0 <= who < 2**32 - 1:
             uids.add(who)
         else:
-            raise FeedValueError(f"allow names {who!r}, which is no user and no group\n{_HINT}")
+            raise _unknown(repr(who), "which is no user and no group")
     return sorted(uids), sorted(gids)
 
 
@@ -33,15 +38,15 @@ def _uid(name: str) -> int:
     try:
         return pwd.getpwnam(name).pw_uid
     except (KeyError, ValueError):
-        raise FeedValueError(
-            f'allow names "{name}", and there is no such user here\n{_HINT}'
-        ) from None
+        raise _unknown(f'"{name}"', "and there is no such user here") from None
 
 
 def _gid(name: str) -> int:
     try:
         return grp.getgrnam(name).gr_gid
     except (KeyError, ValueError):
-        raise FeedValueError(
-            f'allow names "@{name}", and there is no such group here\n{_HINT}'
-        ) from None
+        raise _unknown(f'"@{name}"', "and there is no such group here") from None
+
+
+def _unknown(who: str, why: str) -> FeedValueError:
+    return FeedValueError(explained(option("allow"), f" names {who}, {why}", hint=_HINT))

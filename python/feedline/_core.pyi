@@ -2,12 +2,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn, Self, final
 
+from feedline._errors import Explanation, Part
+
 __all__ = [
-    "MOST_EPOCHS_AHEAD",
     "Batches",
     "Exported",
     "FeedCore",
     "ServerCore",
+    "ServerOptions",
     "__version__",
     "begin_run",
     "check_name",
@@ -16,10 +18,10 @@ __all__ = [
     "feeds",
     "folder",
     "folder_path",
-    "parse_size",
+    "server_options",
+    "worded",
 ]
 
-MOST_EPOCHS_AHEAD: int
 __version__: str
 
 @final
@@ -52,7 +54,7 @@ class FeedCore:
     def batch_size(self) -> int | None: ...
     def batches_per_epoch(self) -> int | None: ...
     def samples_per_epoch(self) -> int | None: ...
-    def iterate(self, seat: Any) -> Batches: ...
+    def iterate(self, attachment: Any) -> Batches: ...
     def close(self) -> None: ...
     @property
     def order(self) -> str: ...
@@ -74,35 +76,24 @@ class Exported:
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
 @final
+class ServerOptions:
+    def __new__(cls, function: str, given: dict[str, Any]) -> Self: ...
+    def __getitem__(self, key: str, /) -> Any: ...
+    def but(self, name: str, object: object) -> ServerOptions: ...
+
+@final
 class ServerCore:
     def __new__(
         cls,
         name: str,
+        options: ServerOptions,
         *,
-        epochs: int | None,
-        samples: int | None,
-        wait_for: int,
-        ring_bytes: int | None,
-        ring_samples: int | None,
-        history_bytes: int | None,
-        history_share: float | None,
-        history_dir: str | None,
-        replay: bool,
-        lag: str,
-        epochs_ahead: int,
         resume: tuple[int, int] | None,
         run: int | None,
         order: str,
-        stall_timeout_secs: float,
-        linger_secs: float | None,
         first_consumer_secs: float | None,
-        whole_batches: bool,
-        loader_warn_secs: float | None,
-        loader_timeout_secs: float | None,
-        allow: tuple[list[int], list[int]],
-        metrics_port: int | None,
-        metrics_file: str | None,
         metrics_interval_secs: float,
+        for_command_line: bool,
         beside: ServerCore | None = None,
     ) -> Self: ...
     def run(
@@ -119,7 +110,7 @@ class ServerCore:
     @property
     def samples_per_epoch(self) -> int | None: ...
     def fail(self, message: str, raised: BaseException) -> NoReturn: ...
-    def gave_up(self) -> str | None: ...
+    def gave_up(self) -> Explanation | None: ...
     def stop(self, why: str) -> None: ...
     def stats(self) -> dict[str, Any]: ...
 
@@ -127,7 +118,8 @@ def cli(args: list[str], command: list[str]) -> tuple[int | None, str, str]: ...
 def begin_run(name: str, before: int | None) -> tuple[int, str | None]: ...
 def check_name(name: str) -> None: ...
 def end_run(name: str) -> None: ...
-def parse_size(text: str) -> int | None: ...
 def feeds() -> list[tuple[str, int, str]]: ...
 def folder() -> Path: ...
 def folder_path() -> Path: ...
+def server_options() -> list[tuple[str, str, Any, str]]: ...
+def worded(what: tuple[Part, ...], hint: tuple[Part, ...], for_command_line: bool) -> str: ...

@@ -1,9 +1,58 @@
-"""What goes wrong, by what one can do about it; each is also the built-in error to expect."""
+"""What goes wrong, by what one can do about it; each is also the built-in error to expect.
+
+An error's message names a server's options as data (``Explanation``): whoever shows it words it for
+its reader.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Self
+
+from feedline._core import worded
+
+Mention = tuple[str, str, Any]
+"""An option's keyword, what is said of it, and a value: see ``feedline-py/src/explain.rs``."""
+Part = str | Mention
+
+
+class Explanation(str):
+    """What happened and why, and what to do: a string for whoever writes Python."""
+
+    __slots__ = ("hint", "what")
+
+    what: tuple[Part, ...]
+    hint: tuple[Part, ...]
+
+    def __new__(cls, what: tuple[Part, ...], hint: tuple[Part, ...] = ()) -> Self:
+        """Word it."""
+        self = super().__new__(cls, worded(what, hint, False))
+        self.what, self.hint = what, hint
+        return self
+
+    def for_command_line(self) -> str:
+        """The same for whoever sits at a command line: options are flags."""
+        return worded(self.what, self.hint, True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Explanation, (self.what, self.hint)
+
+
+def explained(*what: Part, hint: str | tuple[Part, ...] = ()) -> Explanation:
+    """What happened, in parts, and what to do about it."""
+    return Explanation(what, (hint,) if isinstance(hint, str) else hint)
+
+
+def option(name: str) -> Mention:
+    """An option, in a message: ``history=``, or ``--history``."""
+    return name, "name", None
+
+
+def given(name: str, value: object) -> Mention:
+    """An option with the value that it was given: ``epochs=3``, or ``--epochs 3``."""
+    if value is None or isinstance(value, str | int | float):
+        return name, "given", value
+    return name, "shown", repr(value)
 
 
 class FeedlineError(Exception):
@@ -79,7 +128,7 @@ def loader_error(message: str, raised: str | None = None) -> LoaderError:
     try:
         made: Any = type("LoaderError", (LoaderError, found), members)
         error: LoaderError = made(message)
-    except TypeError:  # two that no class can be both of
+    except TypeError:  # no class can be both
         return LoaderError(message)
     return error
 
@@ -91,7 +140,7 @@ def _plain_exception(name: str) -> type[Exception] | None:
         found = getattr(found, "__dict__", {}).get(part)
     if type(found) is not type or not issubclass(found, Exception):
         return None
-    # A StopIteration would pass for the epoch's end.
+    # A StopIteration would be taken for the epoch's end.
     if issubclass(found, StopIteration | StopAsyncIteration | FeedlineError):
         return None
     own = [one for one in found.__mro__ if one.__module__ != "builtins"]

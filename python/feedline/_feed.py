@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import TracebackType
 from typing import Any, Literal, Self
 
-# _records: the core looks it up while it hands out batches, when no import should begin any more.
+# _records: the core looks it up while it hands out batches, when no import may begin any more.
 from feedline import _records as _records
 from feedline._access import resolve_allow
-from feedline._errors import BatchSizeError, FeedlineError, FeedValueError
+from feedline._attachment import Attachment
+from feedline._errors import (
+    BatchSizeError,
+    FeedlineError,
+    FeedValueError,
+    explained,
+    option,
+)
 from feedline._fork_guard import no_fork
-from feedline._seat import Seat
 from feedline._shard import Shard, resolve_shard
 
 Join = Literal["auto", "now", "next"]
@@ -45,9 +50,10 @@ def attach(
     nothing and holds up nobody until the first batch is asked for. ``batch_size=None`` hands on the
     loader's own batches.
 
-    Batches point straight into shared memory. Writing into one is allowed and private, but dear the
-    first few times; a consumer that keeps doing it gets copies. ``mode="readonly"`` spares the look
-    for such writes, and a write then crashes the process; ``mode="copy"`` copies every batch.
+    Batches point straight into shared memory. Writing into one is allowed and private, but
+    expensive the first few times; a consumer that keeps doing it gets copies. ``mode="readonly"``
+    saves the check for such writes, and a write then crashes the process; ``mode="copy"`` copies
+    every batch.
 
     When the server is lost, waits up to ``reconnect_secs`` for another one and goes on at its next
     sample: exactly, if the server has a ``state_file``, or if what the loader yields in an epoch
@@ -108,8 +114,8 @@ def attach(
                 "pin_memory and device are torch's, which is not installed here\n  leave them out"
             ) from error
         transform = finisher(transform, bool(pin_memory), device)
-    feed = Feed(Seat(arguments, transform, _when_missing))
-    core = feed._seat.core
+    feed = Feed(Attachment(arguments, transform, _when_missing))
+    core = feed._attachment.core
     format = arguments["format"]
     if format == "torch" or (format is None and (core.yields_torch or "torch" in sys.modules)):
         torch_feed: Feed = _torch_face(name).torch_feed(feed)
@@ -119,7 +125,7 @@ def attach(
 
 def _torch_face(name: str) -> Any:
     try:
-        # A child that is forked while another thread imports a module can't import it any more.
+        # A child that is forked while another thread imports a module can't import that module.
         with no_fork():
             from feedline import _torch
     except ImportError as error:
@@ -170,30 +176,32 @@ class Feed:
     was pickled.
     """
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, attachment: Attachment) -> None:
         """Made by ``attach``."""
-        self._seat = seat
+        self._attachment = attachment
 
     @property
     def name(self) -> str:
         """The feed's name."""
-        return self._seat.name
+        return self._attachment.name
 
     def __iter__(self) -> Iterator[Any]:
         """One epoch; nothing happens before its first batch is asked for."""
-        return self._seat.iterate()
+        return self._attachment.iterate()
 
     def __len__(self) -> int:
         """Batches per epoch, exactly; a ``TypeError`` until that is known (after one epoch)."""
-        batches = self._seat.core.batches_per_epoch()
+        batches = self._attachment.core.batches_per_epoch()
         if batches is None:
             raise self._length_unknown()
         return batches
 
     def _length_unknown(self) -> TypeError:
         return TypeError(
-            f'the length of feed "{self.name}" is not known before its first epoch has ended\n'
-            "  tell the server: samples=..."
+            explained(
+                f'the length of feed "{self.name}" is not known before its first epoch has ended',
+                hint=("tell the server: ", option("samples")),
+            )
         )
 
     def __bool__(self) -> bool:
@@ -203,7 +211,7 @@ class Feed:
     @property
     def epoch(self) -> int:
         """The feed's epoch that is being read, or is next."""
-        return self._seat.core.epoch
+        return self._attachment.core.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Accepted because frameworks call it; the server decides which epoch comes."""
@@ -215,7 +223,7 @@ class Feed:
         feed's name is there for whoever reads it: a state may be loaded under another. "order" says
         what an epoch's order depends on: "sequential", "seed 7", or "run ..." for the server's run.
         """
-        core = self._seat.core
+        core = self._attachment.core
         epoch, sample = core.position()
         return {"feed": self.name, "epoch": epoch, "sample": sample, "order": core.order}
 
@@ -233,7 +241,7 @@ class Feed:
         """
         try:
             epoch, sample = int(state["epoch"]), int(state["sample"])
-            # States that were saved by older versions have none.
+            # States that older versions saved have none.
             order = state.get("order")
             if not isinstance(order, str | None):
                 raise TypeError
@@ -241,26 +249,23 @@ class Feed:
             raise FeedValueError(f"{state!r} is not the state_dict() of a feed") from None
         if not 0 <= epoch < 2**48 or not 0 <= sample < 2**48:
             raise FeedValueError(f'{state!r} is not a place in feed "{self.name}"')
-        self._seat.core.resume_at(epoch, sample, order)
+        self._attachment.core.resume_at(epoch, sample, order)
 
     def stats(self) -> dict[str, Any]:
         """Counts of this consumer: samples, batches, time waited, leases, how batches are taken."""
-        return self._seat.core.stats()
+        return self._attachment.core.stats()
 
     def close(self) -> None:
-        """Let go of the feed. Batches that are still alive keep their bytes."""
-        self._seat.close()
+        """Detach from the feed. Batches that are still alive keep their bytes."""
+        self._attachment.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<feedline.Feed {self.name!r}, batch_size={self._seat.arguments['batch_size']}>"
+        return (
+            f"<feedline.Feed {self.name!r}, batch_size={self._attachment.arguments['batch_size']}>"
+        )

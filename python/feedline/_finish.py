@@ -1,4 +1,4 @@
-"""What a job does with each batch before it gets it: transform, page-lock, move to a device."""
+"""What is done with each batch before the job gets it: transform, page-lock, move to a device."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Copies:
     stand for a device's.
     """
 
-    # The loop may be so far ahead of the device: each of them holds a batch in the ring.
+    # How far the loop may be ahead of the device: each copy holds a batch in the ring.
     MOST = 4
 
     def __init__(self, record: Callable[[], Any] | None) -> None:
@@ -108,10 +108,10 @@ class Finish:
         return value if hasattr(value, "to") else with_each(value, self._pinned)
 
     def _moved(self, value: Any) -> Any:
-        if hasattr(value, "to"):  # a tensor, or something that knows how to move its own
+        if hasattr(value, "to"):  # a tensor, or an object that can move itself
             return value.to(self.device, non_blocking=True)
         return with_each(value, self._moved)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies under way are this process's."""
+        """Copies that are under way belong to this process."""
         return Finish, (self.transform, self.pin_memory, self.device)

@@ -3,8 +3,8 @@
 While random generators are seeded, read or set, torch and NumPy hold locks of theirs; while a
 module is imported, Python does. A child that another thread forks at that moment, such as a
 DataLoader's worker, would inherit them locked, with nobody there to unlock them, and hang when it
-seeds or imports itself. So whoever forks waits here, mostly for microseconds, and the other way
-round.
+seeds or imports itself. So a thread that forks waits here, mostly for microseconds, and the other
+way round.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from __future__ import annotations
 import os
 import threading
 
-# One that its owner can take again: what it seeds may fork, too.
+# Its owner can take it again: what it seeds may fork, too.
 _lock = threading.RLock()
 
 
 def no_fork() -> threading.RLock:
-    """Give the lock that whoever forks must take. Who holds it waits for nobody."""
+    """Return the lock that a thread must take to fork. Its holder waits for nobody."""
     return _lock
 
 

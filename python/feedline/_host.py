@@ -1,8 +1,8 @@
 """The server's process of shared feeds: ``python -m feedline._host NAME LOCK``, by ``share``.
 
 Gets what to serve on its standard input, and the lock that says that it is being started; lets go
-of the lock once it has the feed's name. What goes wrong before is left in the record, for those who
-wait; afterwards consumers hear of it from the feed.
+of the lock once it has the feed's name. An error before that is left in the record, for those who
+wait; consumers get a later one from the feed.
 """
 
 from __future__ import annotations
@@ -28,20 +28,22 @@ from feedline._core import ServerCore, begin_run, end_run, feeds, folder
 from feedline._errors import FeedlineError, LoaderError
 from feedline._loader import made_by
 from feedline._log_output import print_without_raising
-from feedline._parcel import settle, unpack
+from feedline._pickling import enter_script_context, unpack
 from feedline._rng_state import RngStates
 from feedline._seeding import give_own_generator, seed_before_making
 from feedline._server import Server
 from feedline._starting import Record, log_path
 
-# Whoever started us looks for us all the time, but the machine may be busy.
+# The starter looks for us all the time, but the machine may be busy.
 _FIRST_CONSUMER_SECS = 5.0
+# How long the folder's lock is waited for at the end.
+_TIDY_SECS = 2.0
 # How long a loader may go on after the feed's end.
 _LAST_BATCH_SECS = 5.0
 
 
 def main() -> None:
-    """Detach from whoever started us, and serve."""
+    """Detach from the process that started us, and serve."""
     name, lock = sys.argv[1], int(sys.argv[2])
     os.set_inheritable(lock, False)
     _starting.hosted = name
@@ -64,10 +66,10 @@ def main() -> None:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     if sys.version_info >= (3, 14):
         multiprocessing.set_start_method("fork")
-    settle(host["around"])
+    enter_script_context(host["around"])
     serving = _begin(name, lock, host)
     threading.Thread(target=_end_with, args=(serving,), daemon=True).start()
-    # The first loader has the main thread, as in a script.
+    # The first loader runs in the main thread, as in a script.
     others = [threading.Thread(target=_serve, args=(name, one, serving)) for one in serving[1:]]
     for thread in others:
         thread.start()
@@ -104,7 +106,7 @@ def _serve(name: str, one: _Serving, serving: list[_Serving]) -> None:
             one.error = error
             is_ours = isinstance(error, FeedlineError)
             text = str(error) if is_ours else _traceback("the loader raised", error)
-            # Before the name is free: whoever comes then is told.
+            # Before the name is free: a consumer that comes then gets the error.
             with contextlib.suppress(FeedlineError), _starting.locked(name) as file:
                 _leave_word(file.fileno(), text, name, _kind(error))
                 for each in serving:
@@ -133,13 +135,13 @@ def _begin(name: str, lock: int, host: dict[str, Any]) -> list[_Serving]:
         for feed in servers:
             is_seeded = options[feed].get("seed") is not None
             record.runs[feed], rng_states[feed] = _run(feed, record.runs.get(feed), is_seeded)
-        # Before anybody can attach: whoever does compares.
+        # Before anybody can attach: each consumer compares.
         _starting.note(lock, record.started(), name)
         for feed, server in servers.items():
             linger_secs = options[feed]["linger_secs"]
             if linger_secs is not None:
-                server._options["first_consumer_secs"] = max(_FIRST_CONSUMER_SECS, linger_secs)
-            server._options["run"] = record.runs[feed]
+                server._launch["first_consumer_secs"] = max(_FIRST_CONSUMER_SECS, linger_secs)
+            server._launch["run"] = record.runs[feed]
             core = server._bind(beside=serving[0].core if serving else None)
             if options[feed].get("seed") is None:
                 path = _rng_state.path_of(feed, record.runs[feed])
@@ -149,7 +151,7 @@ def _begin(name: str, lock: int, host: dict[str, Any]) -> list[_Serving]:
     except Exception as error:
         for one in serving:
             one.server.stop()
-        # Somebody serves the name by hand: then that is the feed.
+        # Somebody serves the name by hand: then that feed counts.
         if any(one in options for one, _, _ in feeds()):
             _starting.note(lock, Record(), name)
         else:
@@ -166,7 +168,7 @@ def _begin(name: str, lock: int, host: dict[str, Any]) -> list[_Serving]:
 
 
 def _run(feed: str, before: int | None, is_seeded: bool) -> tuple[int, _rng_state.States]:
-    """Give the run that we belong to, and the states of its generators, if it goes on.
+    """Return the run that we belong to, and the states of its generators, if it goes on.
 
     With a seed the order is the same without them.
     """
@@ -227,7 +229,7 @@ def _leave_word(lock: int, text: str, name: str, kind: str) -> None:
     message = f"{text}\n  what its server printed: {log_path(name)}"
     with open(lock, "r+", closefd=False) as file:
         record = _starting.read(file)
-    # Nobody comes back to a run that has failed.
+    # Nobody resumes a run that has failed.
     record.runs = {}
     record.failed, record.message, record.kind = _starting.now(), message, kind
     _starting.note(lock, record, name)
@@ -245,21 +247,27 @@ def _class_name(error: BaseException) -> str:
 
 
 def _end_with(serving: list[_Serving]) -> None:
-    """See that a loader that hangs doesn't keep the process, and its workers, after the feeds."""
+    """End the process, and its workers, after the feeds, even if a loader hangs."""
     while any(one.core.stats()["state"] in ("starting", "running") for one in serving):
         time.sleep(0.5)
     time.sleep(_LAST_BATCH_SECS)
     logging.getLogger("feedline").warning("the loader goes on after the feed's end: killed")
-    # We lead a session of our own: there is nobody in it but us and what the loader started.
+    # We lead a session of our own, with nothing in it but us and what the loader started.
     os.killpg(0, signal.SIGKILL)
 
 
 def _tidy(name: str, served: list[str]) -> None:
-    """After a good end only what was printed stays, with the record that says whose it is."""
-    file = _starting.try_lock(name)
-    if file is None:
-        return
+    """Keep only what was printed, and its record, after a successful end."""
+    # A process that sweeps the folder has the lock for a moment, and leaves our files to us because
+    # we still have our log; a process that starts the next server has it for longer.
+    deadline = time.monotonic() + _TIDY_SECS
+    while (file := _starting.try_lock(name)) is None:
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.01)
     with file:
+        if any(feed in served for feed, _, _ in feeds()):
+            return  # another server, which was started meanwhile
         for feed in served:
             end_run(feed)
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What can be learnt of a loader without iterating it."""
+"""What can be known about a loader without iterating it."""
 
 from __future__ import annotations
 
@@ -10,34 +10,44 @@ from typing import Any, NamedTuple
 import numpy
 
 
+class NotALoaderError(TypeError):
+    """What isn't a loader: why, and what to do, or what to give instead."""
+
+    def __init__(self, what: str, *, hint: str = "", give: str = "") -> None:
+        """Say it to whoever passes a loader; ``give`` can be said in other words."""
+        super().__init__(f"{what}\n  {hint or f'pass {give}'}")
+        self.what, self.hint, self.give = what, hint, give
+
+
 def check_loader(loader: object) -> None:
     """Raise a ``TypeError`` for what isn't a loader."""
     if isinstance(loader, str | bytes | dict):
-        raise TypeError(
-            f"a loader is an iterable of batches, not a {type(loader).__name__}\n"
-            "  pass a DataLoader, a list of batches, or any object whose iter() yields batches"
+        raise NotALoaderError(
+            f"a loader is an iterable of batches, not a {type(loader).__name__}",
+            give="a DataLoader, a list of batches, or any object whose iter() yields batches",
         )
     _check_is_no_dataset(loader)
     if not isinstance(loader, Iterable) and not hasattr(loader, "__getitem__"):
-        hint = "call it first" if callable(loader) else "pass a DataLoader, a list, a generator"
-        raise TypeError(
-            f"a loader is an iterable of batches; {type(loader).__name__} is not iterable\n  {hint}"
+        raise NotALoaderError(
+            f"a loader is an iterable of batches; {type(loader).__name__} is not iterable",
+            hint="call it first" if callable(loader) else "",
+            give="a DataLoader, a list, a generator",
         )
 
 
 def _check_is_no_dataset(loader: object) -> None:
-    """Refuse what would be taken apart sample by sample, each for a batch."""
+    """Refuse a dataset, whose samples would each be taken for a batch."""
     torch = sys.modules.get("torch")
     if isinstance(loader, numpy.ndarray) or (torch and isinstance(loader, torch.Tensor)):
-        raise TypeError(
-            f"a loader is an iterable of batches, not one {type(loader).__name__}\n"
-            "  pass a list of batches, such as tensor.split(64), or a DataLoader"
+        raise NotALoaderError(
+            f"a loader is an iterable of batches, not one {type(loader).__name__}",
+            give="a list of batches, such as tensor.split(64), or a DataLoader",
         )
     data = sys.modules.get("torch.utils.data")
     if data and isinstance(loader, data.Dataset) and not isinstance(loader, data.IterableDataset):
-        raise TypeError(
-            f"a loader is an iterable of batches, not a Dataset ({type(loader).__name__})\n"
-            "  wrap it: DataLoader(dataset, batch_size=64, shuffle=True)"
+        raise NotALoaderError(
+            f"a loader is an iterable of batches, not a Dataset ({type(loader).__name__})",
+            hint="wrap it: DataLoader(dataset, batch_size=64, shuffle=True)",
         )
 
 
@@ -49,7 +59,7 @@ def is_one_shot(loader: object) -> bool:
 
 
 class Anew:
-    """What a function makes, made anew for each epoch if it is a generator."""
+    """What a generator function yields; it is called anew for each epoch."""
 
     def __init__(self, generate: Callable[[], Iterable[Any]]) -> None:
         """Keep a generator function."""
@@ -66,7 +76,7 @@ def made_by(make_loader: Callable[[], Any]) -> Any:
 
 
 class Length(NamedTuple):
-    """How long an epoch is; each is None where the loader can't tell exactly."""
+    """How long an epoch is; None where the loader can't tell exactly."""
 
     samples: int | None
     batches: int | None
@@ -103,12 +113,12 @@ def _samples(loader: Any) -> tuple[int | None, int | None]:
 def _len(sized: Any) -> int | None:
     try:
         return len(sized)
-    except Exception:  # whatever it raises, it can't tell
+    except Exception:  # whatever it raises, the length is unknown
         return None
 
 
 def is_sequential(loader: Any) -> bool:
-    """Whether its epochs are known to come in one and the same order, in every run."""
+    """Whether its epochs are known to come in the same order in every run."""
     if isinstance(loader, list | tuple):
         return True
     data = sys.modules.get("torch.utils.data")
@@ -116,7 +126,7 @@ def is_sequential(loader: Any) -> bool:
         return False
     batches = loader.batch_sampler
     sampler = loader.sampler if batches is None else getattr(batches, "sampler", None)
-    # Nobody knows what a class of one's own does.
+    # A class of the user's own may do anything.
     return (
         type(loader).__iter__.__module__.partition(".")[0] in ("torch", "torchdata")
         and (batches is None or type(batches) is data.BatchSampler)

@@ -1,6 +1,6 @@
-"""What a shared feed's server prints: to a file that may be on a full disk.
+"""The output of a shared feed's server: a file that may be on a full disk.
 
-A ``print`` that raises would end a feed for the sake of a line. Here lines are lost instead, and
+A ``print`` that raises would end a feed because of one line. Here lines are lost instead, and
 once there is space again the log says how much is missing.
 """
 

@@ -1,14 +1,15 @@
-"""Whether the feed that runs is the one that was asked for.
+"""Checks that the running feed is the one that was asked for.
 
-Whoever starts a server leaves what its loader is known by in the record of ``NAME.share``;
-everybody who shares that name later compares. A feed that was started by hand left nothing, and is
-taken as it is.
+A process that starts a server writes what identifies its loader to the record of ``NAME.share``;
+every process that shares that name later compares. A feed that was started by hand has no record,
+and is taken as it is.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -21,9 +22,9 @@ _log = logging.getLogger("feedline")
 
 Mismatch = Literal["error", "warn"]
 
-# Options that change what is loaded; the others are how it is served.
+# Options that change what is loaded; the others only change how it is served.
 _OF_THE_DATA = ("seed", "replay")
-# Places in the user's code that were told what can't be compared.
+# Places in the user's code that were warned about what can't be compared.
 _told: set[Any] = set()
 
 
@@ -117,8 +118,7 @@ def compare(
     """Raise or warn if the server has other loaders; warn if they are served otherwise.
 
     ``running`` is what was left of each feed (``_starting.record_of``). Says whether the loaders
-    are those that were asked for. Feeds that the server has beyond those are nobody's business
-    here.
+    are those that were asked for. Other feeds of the server don't matter here.
     """
     found: list[str] = []
     unsure: list[str] = []
@@ -154,6 +154,7 @@ def compare(
         [
             f'feed "{name}" (pid {server_pid}) serves another loader than the one asked for here',
             *(f"  {one}" for one in found),
+            *_of_batch_sizes(found),
             "  to have both: another name for one of them",
             f"  to have this one instead: feedline stop {next(iter(here.options))}, "
             "then start again",
@@ -166,8 +167,20 @@ def compare(
     return False
 
 
+def _of_batch_sizes(found: list[str]) -> list[str]:
+    """What to do where jobs want other batches of the same samples, which is what feeds are for."""
+    for one in found:
+        size = re.search(r"\bbatch_size(?:'])?: \d+ in the running feed .*, (\d+) here", one)
+        if size is not None:
+            return [
+                "  jobs may have batch sizes of their own: the same one in make_loader for all, "
+                f"and this job's in share(..., batch_size={size[1]})"
+            ]
+    return []
+
+
 def is_same(here: Description, before: Record) -> bool:
-    """Whether a server was started with these loaders, for all that can be seen."""
+    """Whether a server was started with these loaders, as far as can be seen."""
     if (here.key, here.options) != (before.key, before.options):
         return False
     return not any(any(_differences(feed, here, before, 0)) for feed in here.identity)
@@ -185,8 +198,8 @@ def _differences(
 ) -> tuple[list[str], list[str]]:
     ours = here.identity[feed]
     theirs = [Entry(*one) for one in running.identity.get(feed, [])]
-    # With a key, or where one of the two couldn't be followed, which was said there, the options
-    # that change the data are still compared.
+    # With a key, or if one of the two couldn't be followed (a warning says so), the options that
+    # change the data are still compared.
     if here.key or running.key or not _was_followed(ours) or not _was_followed(theirs):
         ours, theirs = _options(ours), _options(theirs)
     return differences(ours, theirs, server_pid)
@@ -201,7 +214,7 @@ def _was_followed(entries: list[Entry]) -> bool:
 
 
 def _warn_of_options(name: str, asked: str, there: str, server_pid: int) -> None:
-    # What both have is no news.
+    # What both have in common is not mentioned.
     ours, theirs = asked.split("\n"), there.split("\n")
     _log.warning(
         'feed "%s" runs already (pid %d), started with %s\n'

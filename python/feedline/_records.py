@@ -49,14 +49,14 @@ def mapping(module: str, name: str, items: dict[Any, Any]) -> Mapping[Any, Any]:
     found: Any = _find(module, name)
     if isinstance(found, type) and issubclass(found, Mapping):
         build: Callable[[dict[Any, Any]], Mapping[Any, Any]] = found
-        # One whose constructor takes something else stays a dict.
+        # A mapping whose constructor takes other arguments stays a dict.
         with contextlib.suppress(TypeError):
             return found(**items) if dataclasses.is_dataclass(found) else build(items)
     return items
 
 
 def split_tensor(tensor: Any) -> tuple[Any, dict[str, Any]]:
-    """Give a plain tensor and the attributes of one that is of a subclass.
+    """Return a plain tensor and the attributes of a tensor that is of a subclass.
 
     A TypeError says what of it could not be carried.
     """
@@ -136,7 +136,7 @@ def _last(name: str) -> str:
 
 
 def _find(module: str, name: str) -> object:
-    if module == "__mp_main__":  # as a loader's workers call the script
+    if module == "__mp_main__":  # a loader's workers call the script this
         module = "__main__"
     found: object = sys.modules.get(module)
     if found is None:

@@ -29,7 +29,7 @@ from feedline._fork_guard import no_fork
 
 _log = logging.getLogger("feedline")
 
-# Consumers are at most a few epochs apart; those that are further behind are asked for.
+# Consumers are at most a few epochs apart; ``slowest_epoch`` tells of others.
 _FEWEST_EPOCHS = 8
 
 States = dict[int, dict[str, Any]]
@@ -88,7 +88,7 @@ class RngStates:
             try:
                 with no_fork():
                     _restore(self._states[epoch], random, numpy, torch, self._own)
-            except Exception as error:  # of a generator that is another now
+            except Exception as error:  # the generator is another one now
                 _log.warning("epoch %d may come in another order than before: %r", epoch, error)
             return
         if self._states and epoch < max(self._states):

@@ -1,10 +1,10 @@
 """A feed's samples one by one, for a ``DataLoader`` that batches them again.
 
 A framework that takes a loader apart (Accelerate, torchdata) puts another ``DataLoader`` around its
-dataset, with its batch size and its ``collate_fn``, and counts on both: so many samples, so many of
-them in a batch. So the dataset hands out rows, which cost next to nothing, and ``join_rows`` finds
-that all rows of a batch are there and hands on the batch itself, without a copy. For other batch
-sizes batches are cut and joined.
+dataset, with its batch size and its ``collate_fn``, and relies on the numbers of both: how many
+samples there are, and how many of them are in a batch. So the dataset hands out rows, which cost
+next to nothing, and ``join_rows`` finds that all rows of a batch are there and hands on the batch
+itself, without a copy. For other batch sizes batches are cut and joined.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy
 import torch
 from torch.utils.data._utils.collate import default_collate_fn_map
 
+from feedline._attachment import Attachment
 from feedline._containers import with_each
-from feedline._seat import Seat
 
 
 class Row:
@@ -49,7 +49,7 @@ class Row:
         return len(self.sample)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # Python and others ask for what they may do with it
+        if name.startswith("__"):  # Python and libraries ask an object for optional methods
             raise AttributeError(name)
         return getattr(self.sample, name)
 
@@ -61,10 +61,10 @@ class Row:
 class Rows:
     """The rows of an epoch's batches. Asks for a batch when its first row is asked for."""
 
-    def __init__(self, seat: Seat, whole: int | None) -> None:
+    def __init__(self, attachment: Attachment, whole: int | None) -> None:
         """``whole``: what each batch counts for, where batches travel whole."""
-        self._seat = seat
-        self._batches = seat.iterate()
+        self._attachment = attachment
+        self._batches = attachment.iterate()
         self._whole = whole
         self._before = (0, 0)
         self._batch: Any = None
@@ -77,7 +77,7 @@ class Rows:
     def __next__(self) -> Row:
         while self.given == self.count:
             self._batch = None
-            before = self._seat.core.position()
+            before = self._attachment.core.position()
             self._batch = next(self._batches)
             self._before = before
             self.given, self.count = 0, self._whole or self._batches.samples
@@ -86,7 +86,7 @@ class Rows:
         return row
 
     def place(self, after: dict[str, Any]) -> dict[str, Any]:
-        """Where the next row is, from the feed's place after its batch."""
+        """Where the next row is, from the feed's position after its batch."""
         if after["sample"] >= self.count:
             return {**after, "sample": after["sample"] - self.count + self.given}
         # The batch was its epoch's last.
@@ -163,5 +163,5 @@ def _concatenated(arrays: tuple[Any, ...]) -> Any:
     return torch.cat(arrays) if torch.is_tensor(arrays[0]) else numpy.concatenate(arrays)
 
 
-# For a DataLoader that somebody puts around the dataset without a collate_fn.
+# For a DataLoader that is put around the dataset without a collate_fn.
 default_collate_fn_map[Row] = lambda rows, *, collate_fn_map=None: join_rows(rows)

@@ -16,24 +16,8 @@ import random
 import sys
 from typing import Any
 
-from feedline._errors import FeedValueError
 from feedline._fork_guard import no_fork
 from feedline._rng_state import generators_of
-
-
-def checked_seed(seed: object) -> int | None:
-    """The seed; an error for what can't be one."""
-    if seed is None:
-        return None
-    if (
-        isinstance(seed, bool)
-        or not hasattr(seed, "__index__")
-        or not 0 <= seed.__index__() < 2**64
-    ):
-        raise FeedValueError(
-            f"seed={seed!r} is not a seed\n  give a whole number from 0 to 2**64 - 1"
-        )
-    return int(seed.__index__())
 
 
 def seed_before_making(seed: int | None) -> None:

@@ -10,24 +10,24 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self, Unpack
 
 # _stack: the core looks it up when a loader hangs, perhaps in an import.
 from feedline import _stack as _stack
 from feedline import _starting
-from feedline._access import resolve_allow
-from feedline._core import MOST_EPOCHS_AHEAD, ServerCore, check_name, parse_size
+from feedline._core import ServerCore, check_name
 from feedline._core import feeds as _feeds
-from feedline._errors import FeedlineError, FeedValueError, StalledError
+from feedline._errors import FeedlineError, FeedValueError, StalledError, explained, given
 from feedline._loader import begin_epoch, check_loader, is_one_shot, is_sequential, length_of
-from feedline._seeding import checked_seed, import_generators, seed_epoch
+from feedline._options import check_options, server_parameters, showing
+from feedline._seeding import import_generators, seed_epoch
+from feedline._server_options import ServerOptions
 from feedline._state import Place, StateFile
 
 _log = logging.getLogger("feedline")
 
-_DEFAULT_HISTORY = 0.02
 _METRICS_INTERVAL_SECS = 5.0
 
 
@@ -79,81 +79,41 @@ class Server:
     what ``stats()`` gives, some 2 kB. If it can't be written later, the log says so once.
     """
 
+    @showing(server_parameters())
     def __init__(
         self,
         loader: Any,
         name: str,
-        *,
-        epochs: int | None = None,
-        samples: int | None = None,
-        wait_for: int = 1,
-        ring: str | int | None = None,
-        history: float | str = _DEFAULT_HISTORY,
-        history_dir: str | os.PathLike[str] | None = None,
-        replay: bool = False,
-        lag: Literal["block", "history", "skip"] = "block",
-        epochs_ahead: int = 2,
-        state_file: str | os.PathLike[str] | None = None,
-        stall_timeout_secs: float = 60.0,
-        loader_warn_secs: float | None = 30.0,
-        loader_timeout_secs: float | None = None,
-        linger_secs: float | None = None,
-        seed: int | None = None,
-        allow_pickle: bool = False,
-        whole_batches: bool = False,
-        allow: Iterable[str | int] = (),
-        metrics_port: int | None = None,
-        metrics_file: str | os.PathLike[str] | None = None,
+        **options: Unpack[ServerOptions],
     ) -> None:
         """Check the arguments; nothing runs before ``start()``."""
         check_loader(loader)
         if not isinstance(name, str):
             raise TypeError(f"a feed's name is a str, not {name!r}")
         check_name(name)
-        if lag not in ("block", "history", "skip"):
-            raise FeedValueError(f'lag={lag!r} is not one of "block", "history", "skip"')
-        if is_one_shot(loader) and not replay:
+        self._options = checked = check_options("Server", options)
+        if is_one_shot(loader) and not checked["replay"]:
+            epochs = checked["epochs"]
             if epochs is not None and epochs > 1:
                 raise FeedValueError(
-                    f"epochs={epochs} of a {type(loader).__name__}, which can be iterated once\n"
-                    "  pass an object whose iter() starts anew, such as a DataLoader or a list"
+                    explained(
+                        given("epochs", epochs),
+                        f" of a {type(loader).__name__}, which can be iterated once",
+                        hint="pass an object whose iter() starts anew, such as a DataLoader or a "
+                        "list",
+                    )
                 )
-            epochs = 1
+            self._options = checked.but("epochs", 1)
         self._loader = loader
-        self._allow_pickle = allow_pickle
         self._name = name
+        state_file = checked["state_file"]
         self._state = None if state_file is None else StateFile(state_file, loader, name)
-        if replay and self._state is not None:
-            raise FeedValueError(
-                "replay=True and state_file=...: an epoch that is kept whole is loaded anew\n"
-                "  leave one of them out"
-            )
-        self._seed = checked_seed(seed)
-        ring_bytes, ring_samples = _ring(ring)
-        history_bytes, history_share = _history(history)
-        self._options: dict[str, Any] = {
-            "epochs": _count("epochs", epochs, least=1),
-            "samples": _count("samples", samples, least=0),
-            "wait_for": _count("wait_for", wait_for, least=1),
-            "ring_bytes": ring_bytes,
-            "ring_samples": ring_samples,
-            "history_bytes": history_bytes,
-            "history_share": history_share,
-            "history_dir": _folder(history_dir),
-            "replay": bool(replay),
-            "lag": lag,
-            "epochs_ahead": _epochs_ahead(epochs_ahead),
-            "stall_timeout_secs": _secs("stall_timeout_secs", stall_timeout_secs),
-            "linger_secs": None if linger_secs is None else _secs("linger_secs", linger_secs),
-            "first_consumer_secs": None,
+        # What is for the core beside the options.
+        self._launch: dict[str, Any] = {
             "run": None,
-            "whole_batches": bool(whole_batches),
-            "loader_warn_secs": _patience("loader_warn_secs", loader_warn_secs),
-            "loader_timeout_secs": _patience("loader_timeout_secs", loader_timeout_secs),
-            "allow": resolve_allow(allow),
-            "metrics_port": _port(metrics_port),
-            "metrics_file": None if metrics_file is None else os.path.abspath(metrics_file),
+            "first_consumer_secs": None,
             "metrics_interval_secs": _METRICS_INTERVAL_SECS,
+            "for_command_line": False,
         }
         # Called with an epoch's number before it begins.
         self._before_epoch: Callable[[int], None] | None = None
@@ -259,29 +219,31 @@ class Server:
         """Take the name. For want of consumers, the feed ends together with the one beside it."""
         if self._core is not None:
             raise FeedlineError(f'the server of feed "{self._name}" was started already')
-        if self._seed is not None:
+        if self._options["seed"] is not None:
             import_generators()
-        options = dict(self._options, resume=None)
-        run = secrets.token_hex(8) if options["run"] is None else f"{options['run']:016x}"
+        options, own = self._options, self._launch["run"]
+        run = secrets.token_hex(8) if own is None else f"{own:016x}"
+        resume = None
         if self._state is not None:
-            options["resume"] = self._state.load()
-            options["samples"] = options["samples"] or self._state.samples
+            resume = self._state.load()
+            options = options.but("samples", options["samples"] or self._state.samples)
             # The loader goes on in the order that it was in.
             run = self._state.run = self._state.run or run
-        options["order"] = self._order(run)
+        launch = {**self._launch, "resume": resume, "order": self._order(run)}
         for server in list(_running):
             # One that has failed in this process, in a notebook perhaps, makes room for the next.
             if server._name == self._name and server._has_failed():
                 server.stop()
-        self._core = ServerCore(self._name, **options, beside=beside)
+        self._core = ServerCore(self._name, options, **launch, beside=beside)
         if _starting.hosted != self._name:
             _starting.forget(self._name)
         return self._core
 
     def _order(self, run: str) -> str:
         """What an epoch's order depends on, beside the epoch; states of consumers hold it."""
-        if self._seed is not None:
-            return f"seed {self._seed}"
+        seed = self._options["seed"]
+        if seed is not None:
+            return f"seed {seed}"
         return "sequential" if is_sequential(self._loader) else f"run {run}"
 
     def _run(self, core: ServerCore) -> None:
@@ -290,13 +252,13 @@ class Server:
         except Exception as error:
             trace = traceback.format_exc()
             core.fail(f"the loader raised {error!r} when asked for its length\n\n{trace}", error)
-        state = self._state
+        state, seed = self._state, self._options["seed"]
         mark = None
 
         def begin(epoch: int) -> None:
             tell(epoch)
-            if self._seed is not None:
-                seed_epoch(self._seed, epoch, self._loader)
+            if seed is not None:
+                seed_epoch(seed, epoch, self._loader)
             if self._before_epoch is not None:
                 self._before_epoch(epoch)
             if state is not None:
@@ -308,7 +270,8 @@ class Server:
                 state.samples = core.samples_per_epoch
                 state.mark(head, oldest, needed)
 
-        core.run(self._loader, begin, mark, **length._asdict(), allow_pickle=self._allow_pickle)
+        allow_pickle = self._options["allow_pickle"]
+        core.run(self._loader, begin, mark, **length._asdict(), allow_pickle=allow_pickle)
         if state is not None:
             state.close(is_done=core.stats()["state"] == "ended")
 
@@ -325,7 +288,8 @@ class Server:
             _running.discard(self)
 
 
-def serve(loader: Any, name: str, **options: Any) -> None:
+@showing(server_parameters())
+def serve(loader: Any, name: str, **options: Unpack[ServerOptions]) -> None:
     """Serve a loader from this thread until its epochs are done and read.
 
     Takes what ``Server`` takes. Ctrl-C ends it, and consumers learn of it. With
@@ -357,99 +321,6 @@ def _stop_all() -> None:
 
 # A thread that still runs Python code when the interpreter goes would hang or crash it.
 atexit.register(_stop_all)
-
-
-def _ring(ring: object) -> tuple[int | None, int | None]:
-    if ring is None:
-        return None, None
-    if isinstance(ring, str):
-        size = parse_size(ring)
-        if size is None:
-            raise FeedValueError(
-                f'ring="{ring}" is not a size\n  write "512MB", "2GiB", or a number of samples'
-            )
-        return size, None
-    return None, _count("ring", ring, least=1)
-
-
-def _history(history: object) -> tuple[int | None, float | None]:
-    """Give bytes, or a share of the epoch, or neither for the default."""
-    if isinstance(history, str):
-        size = parse_size(history)
-        if size is not None:
-            return size, None
-    elif isinstance(history, int | float) and not isinstance(history, bool) and 0 <= history <= 1:
-        return None, None if history == _DEFAULT_HISTORY else float(history)
-    shown = f'"{history}"' if isinstance(history, str) else repr(history)
-    raise FeedValueError(
-        f"history={shown} is neither a share of the epoch nor a size\n"
-        '  write 0.5 for half of it, 1.0 for all of it, or "2GB"'
-    )
-
-
-def _folder(history_dir: str | os.PathLike[str] | None) -> str | None:
-    if history_dir is None:
-        return None
-    folder = os.path.abspath(history_dir)
-    if not os.path.isdir(folder):
-        raise FeedValueError(
-            f'history_dir="{os.fspath(history_dir)}" is not a folder\n'
-            f"  make it first: mkdir -p {folder}"
-        )
-    return folder
-
-
-def _port(port: object) -> int | None:
-    if port is None:
-        return None
-    if (
-        isinstance(port, bool)
-        or not hasattr(port, "__index__")
-        or not 0 <= port.__index__() < 65536
-    ):
-        raise FeedValueError(
-            f"metrics_port={port!r} is not a port\n"
-            "  give a number up to 65535, or 0 for any that is free"
-        )
-    return int(port.__index__())
-
-
-def _secs(what: str, value: Any) -> float:
-    secs = float(value)
-    if not 0 <= secs < 1e9:
-        raise FeedValueError(f"{what}={secs:g} is not a time to wait")
-    return secs
-
-
-def _patience(what: str, value: object) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not hasattr(value, "__float__") or not 0 < float(value) < 1e9:
-        raise FeedValueError(
-            f"{what}={value!r} is not a time to wait\n"
-            "  give a number of seconds greater than 0, or None to wait without end"
-        )
-    return float(value)
-
-
-def _count(what: str, value: object, *, least: int) -> int | None:
-    if value is None and what in ("epochs", "samples"):
-        return None
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise FeedValueError(f"{what}={value!r} is not a whole number")
-    count = int(value.__index__())
-    if count < least:
-        raise FeedValueError(f"{what}={count} is too small: it is at least {least}")
-    return count
-
-
-def _epochs_ahead(value: object) -> int | None:
-    count = _count("epochs_ahead", value, least=0)
-    if count is not None and count > MOST_EPOCHS_AHEAD:
-        raise FeedValueError(
-            f"epochs_ahead={count} is too large: a feed keeps count of {MOST_EPOCHS_AHEAD} epochs"
-        )
-    return count
 
 
 __all__ = ["FeedInfo", "Server", "feeds", "serve"]

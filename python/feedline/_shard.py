@@ -1,4 +1,4 @@
-"""Which part of each step is this process's, where the ranks of one job share a feed."""
+"""Which part of each step this process gets, where the ranks of one job share a feed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _log = logging.getLogger("feedline")
 
 Shard = tuple[int, int] | Literal["auto"]
 
-# What all ranks of one job, and no other job, have in common.
+# What all ranks of one job have in common, and no other job has.
 _OF_ONE_JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
 _MOST_RANKS = 2**16
-# What tells a process that it is one rank of many.
+# What tells a process that it is one of several ranks.
 _OF_RANKS = {
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"),
     *("GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR"),
@@ -27,12 +27,12 @@ _OF_LAUNCHERS = ("TORCHELASTIC_", "OMPI_COMM_WORLD_", "PMI_", "PMIX_")
 
 
 def is_of_a_rank(key: str) -> bool:
-    """Whether a variable of the environment is one rank's own: a feed's server is nobody's."""
+    """Whether a variable of the environment belongs to one rank: a feed's server is no rank."""
     return key in _OF_RANKS or key.startswith(_OF_LAUNCHERS)
 
 
 def resolve_shard(shard: object) -> tuple[int, int, int] | None:
-    """Give the rank, how many there are, and a number that they share; None for a job of one."""
+    """Return the rank, the number of ranks, and a number that they share; None for a job of one."""
     if shard is None:
         return None
     if isinstance(shard, str):

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 from feedline import _starting
+from feedline._attachment import noted
+from feedline._core import check_name
 from feedline._errors import FeedlineError, FeedNotFoundError, FeedValueError, StalledError
 from feedline._feed import Feed, attach
 from feedline._loader import made_by
 from feedline._mismatch import Mismatch, check_mismatch, checked_key, describe, lines
-from feedline._off import with_feed_methods
-from feedline._seat import noted
+from feedline._mode_off import with_feed_methods
+from feedline._options import SERVER_OPTIONS, check_options, server_parameters, showing
 from feedline._seeding import seed_before_making
 from feedline._server import Server
 from feedline._shard import resolve_shard
@@ -30,6 +32,12 @@ _log = logging.getLogger("feedline")
 
 # Making a loader of a large data set and its first batch may take minutes.
 _TIMEOUT_SECS = 300.0
+
+_OF_CONSUMER = {
+    one.name: one.replace(default=_TIMEOUT_SECS) if one.name == "timeout_secs" else one
+    for one in inspect.signature(attach).parameters.values()
+    if one.kind is one.KEYWORD_ONLY and not one.name.startswith("_")
+}
 
 
 @overload
@@ -58,6 +66,7 @@ def share(
 ) -> dict[str, Feed]: ...
 
 
+@showing((*server_parameters(), *_OF_CONSUMER.values()))
 def share(
     make_loader: Callable[[], Any] | Mapping[str, Callable[[], Any]],
     name: str,
@@ -125,7 +134,8 @@ def share(
     for one in wanted.values():
         one.of_server["linger_secs"] = linger_secs
         # What is wrong with them should be said here, not in the server's log.
-        Server([], one.feed, **_without(one.of_server, "state_file"))
+        check_name(one.feed)
+        check_options("share", one.of_server)
     mode = os.environ.get("FEEDLINE_MODE", "")
     if mode == "off":
         got = {part: _plain(one) for part, one in wanted.items()}
@@ -220,7 +230,9 @@ def _shared(
     options = {one.feed: one.of_server for one in wanted.values()}
     starter = Starter(makers, name, options, describe(makers, key, options, place), mismatch)
     got = _each(wanted, lambda one: _attached(one, name, starter))
-    reconnecting = [feed for feed in got.values() if feed._seat.arguments["reconnect_secs"] > 0]
+    reconnecting = [
+        feed for feed in got.values() if feed._attachment.arguments["reconnect_secs"] > 0
+    ]
     try:
         starter.compare(next(iter(got.values())).stats()["server_pid"])
         starter.settle(may_reconnect=bool(reconnecting))
@@ -229,7 +241,7 @@ def _shared(
             feed.close()
         raise
     for feed in reconnecting:
-        feed._seat.check_server = starter.compare_again
+        feed._attachment.check_server = starter.compare_again
     return got
 
 
@@ -248,33 +260,22 @@ def _attached(one: _Wanted, name: str, starter: Starter) -> Feed:
         if isinstance(error, FeedValueError) or nothing_started:
             raise
         raise noted(error, note) from error.__cause__
-    feed._seat.note = note
+    feed._attachment.note = note
     return feed
 
 
 def _sorted(both: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Tell a server's keywords from a consumer's; some are both."""
-    of_server = _keywords(Server.__init__)
-    of_consumer = _keywords(attach)
     for key in both:
-        if key not in of_server | of_consumer:
+        if key not in SERVER_OPTIONS and key not in _OF_CONSUMER:
             raise TypeError(
                 f"share() got an unexpected keyword argument {key!r}\n"
                 "  it takes what Server and attach take"
             )
     return (
-        {key: value for key, value in both.items() if key in of_server},
-        {key: value for key, value in both.items() if key in of_consumer},
+        {key: value for key, value in both.items() if key in SERVER_OPTIONS},
+        {key: value for key, value in both.items() if key in _OF_CONSUMER},
     )
-
-
-def _keywords(function: Callable[..., Any]) -> set[str]:
-    parameters = inspect.signature(function).parameters.values()
-    return {
-        one.name
-        for one in parameters
-        if one.kind is one.KEYWORD_ONLY and not one.name.startswith("_")
-    }
 
 
 def _without(options: dict[str, Any], *keys: str) -> dict[str, Any]:
@@ -312,9 +313,9 @@ def _local(one: _Wanted) -> Feed:
     except BaseException:
         server.stop()
         raise
-    seat = feed._seat
-    seat.name, seat.keeps = one.feed, server
-    weakref.finalize(seat, server.stop)
+    attachment = feed._attachment
+    attachment.name, attachment.keeps = one.feed, server
+    weakref.finalize(attachment, server.stop)
     return feed
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 _SERVER = str(Path(__file__).with_name("_server.py"))
 _MOST_FRAMES = 25
 
-# Threads that only wait for another one, which does the loading.
+# Threads that only wait for another thread, which does the loading.
 driven_by: dict[int, int] = {}
 
 
 def stack_of(thread: int, with_source: bool) -> str:
-    """Give the innermost frames of a thread, as a traceback has them, without the server's own."""
+    """Return the innermost frames of a thread, as in a traceback, without the server's own."""
     frame = sys._current_frames().get(driven_by.get(thread, thread))
     if frame is None:
         return "its thread is gone"

@@ -1,4 +1,4 @@
-"""Having the server of shared feeds started while nobody serves them."""
+"""Starts the server of shared feeds while nobody serves them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from feedline import _starting
 from feedline._core import feeds, folder_path
 from feedline._errors import FeedEndedError, FeedlineError, FeedMismatchError
 from feedline._mismatch import Description, Mismatch, compare, is_same
-from feedline._parcel import pack, surroundings
+from feedline._pickling import pack, script_context
 from feedline._shard import is_of_a_rank
 from feedline._starting import Record, log_path
 
 _log = logging.getLogger("feedline")
 
-# A server that dies so often while it makes its loader, or before, will die again.
+# A server that dies this often while it makes its loader, or before, will die again.
 _MOST_CRASHES = 3
 _MOST_ATTEMPTS = 10
 _SAY_SO_AFTER_SECS = 30.0
@@ -31,7 +31,7 @@ _END_SECS = 5.0
 
 
 class Starter:
-    """Has the server of some feeds started while nobody serves them.
+    """Starts the server of some feeds while nobody serves them.
 
     Never waits; called again and again. The feeds have one process, one lock and one log, under the
     name that they have in common; a single feed's is its own.
@@ -51,18 +51,18 @@ class Starter:
         self._options = options
         self._description = description
         self._mismatch = mismatch
-        self._parcel: bytes | None = None
+        self._packed: bytes | None = None
         self._is_retired = False
         self._compared = 0
         self._since = _starting.now()
         self._said = False
-        # Since when some of the feeds are there and others are not.
+        # Since when some of the feeds exist and others don't.
         self._apart_since: float | None = None
 
     def __call__(self) -> None:
         """Start the server, unless somebody is at it; raise why it can't be."""
         if self._is_retired:
-            return  # that is left to those whose loader it is
+            return  # the processes whose loader it is start it
         owner = _starting.other_owner()
         if owner is not None:
             raise FeedlineError(
@@ -82,7 +82,7 @@ class Starter:
                 return
             if record.failed > self._since:
                 raise _starting.failure(record)
-            # What a server printed that died under us is worth keeping.
+            # What a server printed before it died is worth keeping.
             goes_on = record.began > self._since
             if not goes_on:
                 record = Record()
@@ -102,7 +102,7 @@ class Starter:
                 )
             record.began, record.attempts = _starting.now(), record.attempts + 1
             self._description.put_into(record)
-            # The runs before are gone on with if their server was started with the same.
+            # The earlier runs go on if their server was started with the same loaders.
             record.runs = before.runs if is_same(self._description, before) else {}
             _starting.write(lock, record, self._name)
             self._start(lock.fileno(), payload, append=goes_on)
@@ -137,21 +137,21 @@ class Starter:
         return True
 
     def _pack(self) -> bytes:
-        if self._parcel is None:
+        if self._packed is None:
             assert self._makers is not None, "settle() packs before it forgets them"
-            self._parcel = pack(self._makers)
-        return self._parcel
+            self._packed = pack(self._makers)
+        return self._packed
 
     def _payload(self) -> bytes:
-        parcel = self._pack()
-        host = {"options": dict(self._options), "around": surroundings(), "bytes": len(parcel)}
-        return pickle.dumps(host) + parcel
+        payload = self._pack()
+        host = {"options": dict(self._options), "around": script_context(), "bytes": len(payload)}
+        return pickle.dumps(host) + payload
 
     def _start(self, lock: int, payload: bytes, *, append: bool) -> None:
         log = _starting.open_log(self._name, append=append)
         try:
             process = subprocess.Popen(
-                # -P: a file of the working folder must not pass for a module of the library.
+                # -P: a file in the working directory must not hide a module of the library.
                 [sys.executable, "-P", "-m", "feedline._host", self._name, str(lock)],
                 stdin=subprocess.PIPE,
                 stdout=log,
@@ -166,7 +166,7 @@ class Starter:
             ) from error
         finally:
             os.close(log)
-        # It reads all and leaves a child behind, which is the server and nobody's child.
+        # It reads everything and leaves a child behind, which is the server, and a child of nobody.
         process.communicate(payload)
 
     def _say_so(self) -> None:
@@ -207,7 +207,7 @@ class Starter:
         if may_reconnect and not self._is_retired:
             self._pack()
         else:
-            self._is_retired, self._parcel = True, None
+            self._is_retired, self._packed = True, None
         self._makers = None
 
 

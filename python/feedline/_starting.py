@@ -4,7 +4,7 @@
              flock on NAME.share
  nobody serves ──▶ got it ──▶ start the server, hand it the lock ──▶ it serves, and lets go
       ▲             └ the record tells of a failure since we asked: raise it
-      └── not got: somebody is at it; look again in a moment
+      └── not got: another process is starting it; try again in a moment
 ```
 
 The lock is the server's from its first moment on: it goes with the process, so a server that is
@@ -27,7 +27,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from feedline import _errors
 from feedline._core import folder, folder_path
@@ -35,7 +35,7 @@ from feedline._errors import FeedlineError, loader_error
 
 _log = logging.getLogger("feedline")
 
-# Writing a record takes no time; one that stays half-written is nobody's.
+# Writing a record takes no time; a record that stays half-written belongs to nobody.
 _MOST_LOOKS = 200
 # The feed that this process is the server of, or is about to be.
 hosted: str | None = None
@@ -43,7 +43,7 @@ hosted: str | None = None
 
 @dataclass
 class Record:
-    """The last start: when, the how manieth in a row, of what, and how it failed.
+    """The last start: when, how many there were in a row, of what, and how it failed.
 
     A crash is a start that died while it made the loader.
     """
@@ -54,15 +54,15 @@ class Record:
     # Whether the server was made, and has the feed's name or is about to take it.
     serves: bool = False
     # What the loader of each feed is known by (see `_mismatch`), and how it is served.
-    identity: dict[str, list[list[str]]] = field(default_factory=dict)
+    identity: dict[str, list[list[Any]]] = field(default_factory=dict)
     key: str = ""
     options: dict[str, str] = field(default_factory=dict)
     failed: float = 0.0
     message: str = ""
     # The class of the error that it failed with: one of ours, or, for a LoaderError, the loader's.
     kind: str = ""
-    # The run of each feed's server; until one has taken it up, the one to go on with, should
-    # somebody be left in it.
+    # The run of each feed's server; until a server has taken it up, the run to go on with if a
+    # consumer of it is left.
     runs: dict[str, int] = field(default_factory=dict)
 
     def started(self) -> Record:
@@ -80,7 +80,7 @@ def failure(record: Record) -> FeedlineError:
 
 
 def now() -> float:
-    """A clock that all processes of a machine share, and that nobody sets."""
+    """A clock that all processes of a machine share, and that cannot be set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -89,7 +89,7 @@ def lock_path(name: str) -> Path:
 
 
 def other_owner() -> str | None:
-    """Whose folder this is, if it is another user's: only that user can start servers in it."""
+    """The folder's owner, if that is another user: only that user can start servers in it."""
     try:
         uid = os.stat(folder_path()).st_uid
     except OSError:
@@ -142,7 +142,7 @@ def _close_locks() -> None:
         file.close()
 
 
-# A child that a thread forks while another has a lock would keep it for as long as it lives.
+# A child that is forked while another thread has a lock would keep it for as long as it lives.
 os.register_at_fork(after_in_child=_close_locks)
 
 
@@ -156,7 +156,7 @@ def try_lock(name: str) -> IO[str] | None:
     _locks.add(file)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # The one before us may have removed the file that we have just locked.
+        # The previous holder may have removed the file that we have just locked.
         if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
             return file
     except (BlockingIOError, FileNotFoundError):
@@ -182,11 +182,11 @@ def _content(descriptor: int) -> bytes:
 def write(file: IO[str], record: Record, name: str) -> None:
     """Put the record in the place of the one before, in the space that that one had.
 
-    Who reads meanwhile finds a sum that is wrong, and looks again.
+    A process that reads it meanwhile finds a wrong checksum, and tries again.
     """
     text = json.dumps(asdict(record)).encode()
     text = f"{zlib.crc32(text):08x}\n".encode() + text
-    # Not through the file's buffer, which would be written again when it is closed.
+    # Not through the file's buffer, which would be written again when the file is closed.
     with _explained(lock_path(name)):
         written = 0
         while written < len(text):

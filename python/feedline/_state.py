@@ -10,17 +10,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from feedline._errors import FeedValueError
+from feedline._errors import FeedValueError, explained, given, option
 
 _log = logging.getLogger("feedline")
 
 Place = tuple[int, int]
 """An epoch, and how many of its samples came before."""
 
-# Asking the loader may cost this share of the time.
+# Asking the loader for its state may cost this share of the time.
 _SHARE = 0.02
 _WRITE_EVERY_SECS = 0.1
-# Beyond this every other one goes: a restart then begins a little earlier.
+# Beyond this, every other state is dropped: a restart then begins a little earlier.
 _MOST_STATES = 64
 
 
@@ -32,12 +32,15 @@ class StateFile:
         for method in ("state_dict", "load_state_dict"):
             if not callable(getattr(loader, method, None)):
                 raise FeedValueError(
-                    f"state_file needs a loader that can resume, and {type(loader).__name__} has no"
-                    f" {method}()\n  use torchdata's StatefulDataLoader, or leave state_file out"
+                    explained(
+                        *(option("state_file"), " needs a loader that can resume, and "),
+                        f"{type(loader).__name__} has no {method}()",
+                        hint="use torchdata's StatefulDataLoader, or leave it out",
+                    )
                 )
         self._path = Path(path).absolute()
         if not self._path.parent.is_dir():
-            raise FeedValueError(f'state_file="{path}": {self._path.parent} is not a folder')
+            raise self._unusable(f": {self._path.parent} is not a folder", "make it first")
         self._loader = loader
         self._name = name
         self._states: list[tuple[Place, bytes]] = []
@@ -63,14 +66,10 @@ class StateFile:
         except FileNotFoundError:
             return None
         except Exception as error:
-            raise FeedValueError(
-                f'state_file="{self._path}" cannot be read: {error}\n  delete it to start anew'
-            ) from error
+            raise self._unusable(f" cannot be read: {error}", "delete it to start anew") from error
         if feed != self._name:
-            raise FeedValueError(
-                f'state_file="{self._path}" is of feed "{feed}", not of "{self._name}"\n'
-                "  give each feed a file of its own"
-            )
+            own = f' is of feed "{feed}", not of "{self._name}"'
+            raise self._unusable(own, "give each feed a file of its own")
         self._loader.load_state_dict(pickle.loads(state))
         self.run = kept.get("run")
         self._states.append((place, state))
@@ -80,12 +79,15 @@ class StateFile:
         self._needed, self._written = place, (place, set(self._begun))
         return place
 
+    def _unusable(self, why: str, hint: str) -> FeedValueError:
+        return FeedValueError(explained(given("state_file", str(self._path)), why, hint=hint))
+
     def begin(self, epoch: int) -> None:
         """Before an epoch begins: if an earlier server had begun it, it must be the same again."""
         state = self._begun.pop(epoch, None)
         if state is not None:
             self._loader.load_state_dict(pickle.loads(state))
-        # Not right after a load: to ask may change what a loader does next.
+        # Not right after a load: asking for the state may change what a loader does next.
         asks = self._has_begun and state is None
         self._before = self._ask() if asks else b""
         self._has_begun = True
@@ -108,7 +110,7 @@ class StateFile:
         now = time.monotonic()
         if now >= self._ask_at or head[1] == 0:
             state = self._ask()
-            # Where iter() is a generator, nothing of it has run yet: this is the last epoch's end.
+            # If iter() is a generator, nothing of it has run yet: this is the last epoch's end.
             if head[1] > 0 or state != self._before:
                 # Epochs that an earlier server had begun are later, until they are begun again.
                 later = [entry for entry in self._states if entry[0] > head]
@@ -119,13 +121,13 @@ class StateFile:
         while len(self._states) > 1 and self._states[1][0] <= oldest:
             del self._states[0]
         if len(self._states) > _MOST_STATES:
-            # Those at an epoch's beginning are needed whatever comes between them.
+            # States at an epoch's beginning are needed whatever comes between them.
             thinned = [entry for entry in self._states[1:-1] if entry[0][1] == 0]
             thinned += [entry for entry in self._states[1:-1] if entry[0][1]][::2]
             self._states[1:-1] = sorted(thinned, key=lambda entry: entry[0])
         self._needed = self._needed if needed is None else needed
         is_behind = self._written is not None and self._needed < self._written[0]
-        # At once, before anybody has a sample of a new epoch.
+        # At once, before any consumer has a sample of a new epoch.
         if is_behind or head[1] == 0 or now >= self._write_at:
             self._write()
 
@@ -155,7 +157,7 @@ class StateFile:
             beside.replace(self._path)
         except OSError as error:
             if not self._is_stale:
-                _log.warning('feed "%s": its state_file cannot be written: %s', self._name, error)
+                _log.warning('feed "%s": its state cannot be written: %s', self._name, error)
             self._is_stale = True
             return
         self._written, self._is_stale = ((epoch, sample), set(begun)), False

@@ -1,4 +1,4 @@
-"""A feed that passes for a torch ``DataLoader``."""
+"""A feed as a torch ``DataLoader``."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class FeedDataset(IterableDataset[Any]):
 
     def __init__(self, feed: PlainFeed) -> None:
         super().__init__()
-        core = feed._seat.core
-        asked = feed._seat.arguments["batch_size"]
+        core = feed._attachment.core
+        asked = feed._attachment.arguments["batch_size"]
         self.feed = feed
         # Decided once: a loader around this goes on to batch as it began.
         self.batch_size: int | None = asked or core.batch_size
@@ -42,12 +42,12 @@ class FeedDataset(IterableDataset[Any]):
     def drop_last(self) -> bool:
         """Whether an epoch's last, smaller batch is left out. One that travels whole never is."""
         cuts = self.batch_size is not None and self._whole is None
-        return cuts and bool(self.feed._seat.arguments["drop_last"])
+        return cuts and bool(self.feed._attachment.arguments["drop_last"])
 
     def __iter__(self) -> Iterator[Any]:
         """One epoch; of several workers of a DataLoader around this, the first one reads it."""
-        seat = self.feed._seat
-        if seat.arguments["shard"] is not None and _accelerate_ranks() > 1:
+        attachment = self.feed._attachment
+        if attachment.arguments["shard"] is not None and _accelerate_ranks() > 1:
             raise FeedlineError(
                 f'feed "{self.feed.name}" is split by shard=, and Accelerate would split it again\n'
                 "  leave one out: iterate the feed without prepare(), or attach without shard="
@@ -56,8 +56,8 @@ class FeedDataset(IterableDataset[Any]):
         if worker is not None and worker.id != 0:
             return iter(())
         if self.batch_size is None:
-            return seat.iterate()
-        rows = Rows(seat, self._whole)
+            return attachment.iterate()
+        rows = Rows(attachment, self._whole)
         self._rows = weakref.ref(rows)
         return rows
 
@@ -68,7 +68,7 @@ class FeedDataset(IterableDataset[Any]):
         """
         if self.batch_size is None:
             return len(self.feed)
-        samples = self.feed._seat.core.samples_per_epoch()
+        samples = self.feed._attachment.core.samples_per_epoch()
         if samples is None:
             raise self.feed._length_unknown()
         return samples
@@ -78,12 +78,12 @@ class FeedDataset(IterableDataset[Any]):
         raise NotImplementedError(f"{self._called()} cannot be indexed{_ASK_THE_ORIGINAL}")
 
     def __getattr__(self, name: str) -> Any:
-        """Say of what isn't here where it is."""
+        """Say where to find what isn't here."""
         text = f"{self._called()} has no attribute {name!r}{_ASK_THE_ORIGINAL}"
         raise AttributeError(text, name=name, obj=self)
 
     def _called(self) -> str:
-        feed = self.__dict__.get("feed")  # a copy that is not filled yet has none
+        feed = self.__dict__.get("feed")  # a copy whose attributes are not restored yet has none
         return "the dataset of a feed" if feed is None else f'the dataset of feed "{feed.name}"'
 
     def set_epoch(self, epoch: int) -> None:
@@ -95,12 +95,12 @@ class FeedDataset(IterableDataset[Any]):
         state = self.feed.state_dict()
         if rows is None or rows.given == rows.count:
             return state
-        if self._whole is not None or self.feed._seat.arguments["shard"] is not None:
+        if self._whole is not None or self.feed._attachment.arguments["shard"] is not None:
             raise FeedlineError(
                 f'feed "{self.feed.name}" cannot go on in the middle of a batch\n'
                 "  give the loader around it the feed's own batch_size"
             )
-        # In the middle of a batch that a loader around this cuts into others.
+        # In the middle of a batch that a loader around this one cuts into others.
         return rows.place(state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -123,7 +123,7 @@ class FeedSampler(Sampler[None]):
 
     def __len__(self) -> int:
         """Samples per epoch of this rank, as a ``DistributedSampler`` counts them."""
-        shard = self._dataset.feed._seat.arguments["shard"]
+        shard = self._dataset.feed._attachment.arguments["shard"]
         if shard is None or self._dataset.batch_size is None:
             return len(self._dataset)
         world_size: int = shard[1]
@@ -155,21 +155,21 @@ class Feed(PlainFeed, DataLoader[Any]):
 
     def __init__(self, dataset: FeedDataset, **keywords: Any) -> None:
         """Made by ``attach``."""
-        PlainFeed.__init__(self, dataset.feed._seat)
+        PlainFeed.__init__(self, dataset.feed._attachment)
         size, drop_last = dataset.batch_size, dataset.drop_last
         if keywords.get("batch_size", size) is None:
             keywords = {**keywords, "batch_size": size}
         collate_fn = _as_it_is if size is None else join_rows
         defaults = {"batch_size": size, "drop_last": drop_last, "collate_fn": collate_fn}
         DataLoader.__init__(self, dataset, **{**defaults, **keywords})
-        # torch lets nobody give one together with an iterable dataset, nor set it afterwards.
+        # torch doesn't accept one together with an iterable dataset, nor lets it be set afterwards.
         sampler = FeedSampler(dataset)
         object.__setattr__(self, "sampler", sampler)
         batch_sampler: Any = self.batch_sampler
         if batch_sampler is not None:
             batch_sampler.sampler = sampler
 
-        # Whoever made it anew may want other batches, or what torch's own iterator does.
+        # A framework that made it anew may want other batches, or what torch's own iterator does.
         self._has_own_batches = (self.batch_size, self.drop_last) == (size, drop_last)
         is_as_it_is = self.collate_fn is collate_fn and not self.pin_memory
         self._is_plain = self._has_own_batches and is_as_it_is and self.num_workers == 0

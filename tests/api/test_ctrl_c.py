@@ -17,7 +17,7 @@ from conftest import Start
 from support import loaders, roles
 from support.child import say
 from support.loaders import Numbered
-from support.processes import all_wait_for, joined
+from support.processes import Child, all_wait_for, joined
 from support.reading import read
 from support.waiting import eventually
 
@@ -58,6 +58,14 @@ def wait_in_wait(name: str) -> None:
         server.wait()
 
 
+def interrupt(child: Child) -> None:
+    child.expect("waiting")
+    child.signal(signal.SIGINT)
+    child.expect_error(KeyboardInterrupt)
+    assert child.exit_code() == 1
+    assert child.stderr == ""
+
+
 def test_ctrl_c_while_waiting_for_data(start: Start) -> None:
     with feedline.Server(Numbered(1000, 10), "train", ring=60, wait_for=1) as server:
         slow = feedline.attach("train", batch_size=10)
@@ -86,11 +94,7 @@ def test_ctrl_c_while_the_loader_is_stuck(start: Start) -> None:
     server = start(roles.serve, loader="Stuck", loader_args=[10, 10])
     server.expect("ready")
     child = start(wait_in_next, name="train")
-    child.expect("waiting")
-    child.signal(signal.SIGINT)
-    child.expect_error(KeyboardInterrupt)
-    assert child.exit_code() == 1
-    assert child.stderr == ""
+    interrupt(child)
 
 
 def hear_both_at_once() -> None:
@@ -121,11 +125,7 @@ def test_ctrl_c_goes_before_the_loss_of_a_server_that_heard_it_too(start: Start)
 
 def test_ctrl_c_while_waiting_for_a_feed(start: Start) -> None:
     child = start(wait_in_attach, name="nowhere")
-    child.expect("waiting")
-    child.signal(signal.SIGINT)
-    child.expect_error(KeyboardInterrupt)
-    assert child.exit_code() == 1
-    assert child.stderr == ""
+    interrupt(child)
 
 
 @pytest.mark.parametrize(
@@ -146,11 +146,7 @@ def test_ctrl_c_in_serve(start: Start, folder: Path, loader: str, args: list[Any
 
 def test_ctrl_c_in_wait(start: Start, folder: Path) -> None:
     child = start(wait_in_wait, name="train")
-    child.expect("waiting")
-    child.signal(signal.SIGINT)
-    child.expect_error(KeyboardInterrupt)
-    assert child.exit_code() == 1
-    assert child.stderr == ""
+    interrupt(child)
     assert not list(folder.iterdir())
 
 

@@ -33,6 +33,17 @@ def test_a_small_batch_in_mid_epoch_is_not_taken_for_the_last() -> None:
         assert [len(batch) for batch in feed] == sizes[:-1]
 
 
+def check_three_epochs(sizes: tuple[int, ...], want: list[int], drop_last: bool) -> None:
+    with (
+        feedline.Server(batches(*sizes), "train", epochs=3),
+        feedline.attach("train", drop_last=drop_last) as feed,
+    ):
+        assert [len(batch) for batch in feed] == want
+        for _ in range(2):
+            assert len(feed) == len(want)
+            assert [len(batch) for batch in feed] == want
+
+
 @pytest.mark.parametrize("drop_last", [True, False])
 @pytest.mark.parametrize(
     ("sizes", "dropping"),
@@ -50,14 +61,7 @@ def test_the_loaders_own_batches_of_varying_size(
     sizes: tuple[int, ...], dropping: list[int], drop_last: bool
 ) -> None:
     want = dropping if drop_last else list(sizes)
-    with (
-        feedline.Server(batches(*sizes), "train", epochs=3),
-        feedline.attach("train", drop_last=drop_last) as feed,
-    ):
-        assert [len(batch) for batch in feed] == want
-        for _ in range(2):
-            assert len(feed) == len(want)
-            assert [len(batch) for batch in feed] == want
+    check_three_epochs(sizes, want, drop_last)
 
 
 @pytest.mark.parametrize("drop_last", [True, False])
@@ -65,14 +69,7 @@ def test_the_loaders_own_batches_of_varying_size(
 def test_batches_of_zero_samples_do_not_count(sizes: tuple[int, ...], drop_last: bool) -> None:
     """They are never handed out, so a loader's `len` that has them in it is not the feed's."""
     want = [size for size in sizes if size]
-    with (
-        feedline.Server(batches(*sizes), "train", epochs=3),
-        feedline.attach("train", drop_last=drop_last) as feed,
-    ):
-        assert [len(batch) for batch in feed] == want
-        for _ in range(2):
-            assert len(feed) == len(want)
-            assert [len(batch) for batch in feed] == want
+    check_three_epochs(sizes, want, drop_last)
 
 
 def test_an_iterable_dataset_whose_len_is_a_guess() -> None:

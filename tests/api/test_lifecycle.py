@@ -13,7 +13,7 @@ import feedline
 from support.loaders import Numbered
 from support.processes import joined
 from support.reading import expected, keys_of, read
-from support.waiting import PATIENCE_SECS, eventually
+from support.waiting import TIMEOUT_SECS, eventually
 
 
 def test_errors_have_the_bases_that_callers_catch() -> None:
@@ -137,7 +137,7 @@ def test_closing_from_another_thread_ends_the_wait_for_data() -> None:
             eventually(lambda: feed.stats()["batches"] > 0 or reading.done())
             feed.close()
             with pytest.raises(feedline.FeedlineError, match="closed"):
-                reading.result(timeout=PATIENCE_SECS)
+                reading.result(timeout=TIMEOUT_SECS)
         assert keys_of(first) + read(standing).keys == list(range(1000))
         slow.close()
 

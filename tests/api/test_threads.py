@@ -38,7 +38,7 @@ def ask_while_an_epoch_is_ended(attribute: str) -> None:
         logged.wait()
         asking: dict[str, Callable[[], object]] = {
             "epoch": lambda: feed.epoch,
-            "closed": lambda: feed._seat.core.closed,
+            "closed": lambda: feed._attachment.core.closed,
             "position": feed.state_dict,
             "stats": feed.stats,
             "len": lambda: len(feed),

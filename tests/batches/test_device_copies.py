@@ -74,7 +74,7 @@ def test_a_batch_in_the_ring_is_not_overwritten_under_the_copy() -> None:
         feedline.Server(batches, "train", ring=400, epochs=1),
         feedline.attach("train", device="meta") as feed,
     ):
-        feed._seat.finish = finish_on(device)
+        feed._attachment.finish = finish_on(device)
         for number, _ in enumerate(feed, 1):
             assert feed.stats()["leases"] == min(number, Copies.MOST)
 

@@ -65,22 +65,21 @@ def random_tensor(dtype: str, shape: tuple[int, ...]) -> Any:
     return torch.from_numpy(random_array(dtype, shape))
 
 
-@pytest.mark.parametrize("dtype", NUMPY)
-def test_numpy(dtype: str) -> None:
-    want = random_array(dtype, (N, 3, 2))
+def check_whole_and_cut(want: Any) -> None:
     assert all(same(got, want) for got in through([want, want]))
     first, second = through([want], batch_size=N - 1)
     assert same(first, want[: N - 1])
     assert same(second, want[N - 1 :])
+
+
+@pytest.mark.parametrize("dtype", NUMPY)
+def test_numpy(dtype: str) -> None:
+    check_whole_and_cut(random_array(dtype, (N, 3, 2)))
 
 
 @pytest.mark.parametrize("dtype", TORCH)
 def test_torch(dtype: str) -> None:
-    want = random_tensor(dtype, (N, 3, 2))
-    assert all(same(got, want) for got in through([want, want]))
-    first, second = through([want], batch_size=N - 1)
-    assert same(first, want[: N - 1])
-    assert same(second, want[N - 1 :])
+    check_whole_and_cut(random_tensor(dtype, (N, 3, 2)))
 
 
 @pytest.mark.parametrize("dtype", TORCH)

@@ -27,7 +27,7 @@ SERVER: dict[str, tuple[int, dict[str, Any]]] = {
     "ring_prepared": (2, GROWS),
     "ring_installed": (2, GROWS),
 }
-"""Server: when the point strikes, and the manner of a consumer that leads there."""
+"""Server: when the point strikes, and the behaviour of a consumer that leads there."""
 
 CONSUMER: dict[str, tuple[int, dict[str, Any]]] = {
     "attached": (1, {}),
@@ -46,4 +46,4 @@ CONSUMER: dict[str, tuple[int, dict[str, Any]]] = {
     "leaving": (2, {"leave_after": 3}),
     "left": (2, {"leave_after": 3}),
 }
-"""Consumer: when the point strikes, and its manner."""
+"""Consumer: when the point strikes, and its behaviour."""

@@ -26,7 +26,7 @@ import numpy as np
 import feedline
 
 SAMPLES = 96
-PATIENCE_SECS = 120.0
+TIMEOUT_SECS = 120.0
 
 
 class Failed(Exception):
@@ -118,7 +118,7 @@ class Race:
             os.kill(victim, signal.SIGKILL)
 
     def _wait(self) -> None:
-        deadline = time.monotonic() + PATIENCE_SECS
+        deadline = time.monotonic() + TIMEOUT_SECS
         left = set(self.pids)
         while left:
             done, _ = os.waitpid(-1, os.WNOHANG)
@@ -150,7 +150,7 @@ class Race:
             raise Failed(f"{self.name}: more than one server: {outcomes}")
         for pid in hosts(self.name):
             os.kill(pid, signal.SIGTERM)
-        deadline = time.monotonic() + PATIENCE_SECS
+        deadline = time.monotonic() + TIMEOUT_SECS
         while list(hosts(self.name)):
             if time.monotonic() > deadline:
                 raise Failed(f"{self.name}: its server stays")

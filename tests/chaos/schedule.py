@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chaos import actor
+from chaos import consumer_process
 from chaos.judge import Policy
 from support import roles
 from support.processes import Child, Report, processes_with, shared_memory_files
@@ -93,7 +93,7 @@ class Slot:
     born: int = 0
     resumes_at: float | None = None
     """Stopped until then."""
-    manner: Report = field(default_factory=dict)
+    behaviour: Report = field(default_factory=dict)
     last: Report = field(default_factory=dict)
 
 
@@ -184,7 +184,7 @@ class Round:
 
     def _enter(self, slot: int, born: int) -> Slot:
         child = self._start(
-            actor.wander,
+            consumer_process.wander,
             seed=f"{self.policy}/{self.seed}/{slot}/{born}",
             samples=self.samples,
             policy=self.policy,
@@ -229,18 +229,18 @@ class Round:
     def _hear(self, slot: Slot) -> None:
         for report in slot.child.said():
             slot.heard_at = time.monotonic()
-            if report["event"] == "manner":
-                slot.manner = report
+            if report["event"] == "behaviour":
+                slot.behaviour = report
             else:
                 slot.last = report
             if report["event"] == "error":
                 raise AssertionError(
-                    f"{report['traceback']}\nmanner: {slot.manner}\nserver: {self._stats()}"
+                    f"{report['traceback']}\nmanner: {slot.behaviour}\nserver: {self._stats()}"
                     f"\nits log:\n{slot.child.stderr}\nthe server's:\n{self.server.stderr}"
                 )
 
     def _retire(self, slot: Slot) -> None:
-        for what in actor.COUNTS:
+        for what in consumer_process.COUNTS:
             self.counts[what] += slot.last.get(what, 0)
 
     def _end(self) -> None:
@@ -268,7 +268,7 @@ class Round:
         slot.child.signal(signal.SIGUSR1)
         time.sleep(0.5)  # pause: for its stack to be written
         raise AssertionError(
-            f"pid {slot.child.pid} got no batch for {HANG_SECS} s\nmanner: {slot.manner}\n"
+            f"pid {slot.child.pid} got no batch for {HANG_SECS} s\nmanner: {slot.behaviour}\n"
             f"last: {slot.last}\nserver: {self._stats()}\nits stack: {slot.child.stderr}\n"
             f"{self.server.stderr}"
         )

@@ -24,8 +24,8 @@ ROOT = Path(__file__).parents[2]
 WALL_CLOCK = re.compile(r"SystemTime|CLOCK_REALTIME|\btime\.time\(|datetime\.now|Realtime\b")
 # Where a moment is written down for people to read, and nothing waits for it: how often.
 WRITTEN_DOWN = {
-    "crates/feedline-cli/src/dashboard/past.rs": 1,
-    "crates/feedline-core/src/metrics/lines.rs": 1,
+    "crates/feedline-cli/src/dashboard/timeline.rs": 1,
+    "crates/feedline-core/src/metrics/json_lines.rs": 1,
     # Compared with files' times, which are of that clock.
     "python/feedline/_identity/sources.py": 1,
 }

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos import actor
+from chaos import consumer_process
 from chaos.conftest import Note
 from chaos.points import SAMPLES
-from chaos.stage import Stage, await_report, serve_again
+from chaos.scenario import Scenario, await_report, serve_again
 from conftest import Start
 from support import roles
 from support.processes import Child, all_wait_for
@@ -22,22 +22,22 @@ PAUSE_SECS = 0.1
 LOST_WITHIN_SECS = 1.0
 
 
-def _await_all_waiting(victim: Child, stage: Stage) -> None:
-    eventually(lambda: all_wait_for(victim.pid, stage.server.ask("stats")["stats"]))
+def _await_all_waiting(victim: Child, scenario: Scenario) -> None:
+    eventually(lambda: all_wait_for(victim.pid, scenario.server.ask("stats")["stats"]))
 
 
 def test_a_consumer_is_killed_and_the_others_go_on(start: Start, note: Note) -> None:
     """The worst moment: it stands still with batches in hand, and everybody waits for it."""
-    stage = Stage(start)
+    scenario = Scenario(start)
     killed = []
     for _ in range(ROUNDS):
-        victim = stage.consumer(slow_secs=3600)
+        victim = scenario.consumer(slow_secs=3600)
         victim.expect("reading")
         # The ring fills, and the others wait.
-        _await_all_waiting(victim, stage)
+        _await_all_waiting(victim, scenario)
         killed.append(victim.kill())
-        stage.go_on()
-    pauses = [pause for report in stage.end() for pause in report["pauses"]]
+        scenario.go_on()
+    pauses = [pause for report in scenario.end() for pause in report["pauses"]]
     rounds = [
         max(at + secs - moment for secs, at in pauses if at < moment < at + secs)
         for moment in killed
@@ -53,7 +53,9 @@ def test_a_server_is_killed_and_all_know(start: Start, folder: Path, note: Note)
     for loader in ("Stuck", "Numbered") * 3:
         server = start(roles.serve, loader=loader, loader_args=[SAMPLES, 10], ring=60, wait_for=3)
         server.expect("ready")
-        consumers = [start(actor.follow, samples=SAMPLES, batch_size=size) for size in (1, 7, 32)]
+        consumers = [
+            start(consumer_process.follow, samples=SAMPLES, batch_size=size) for size in (1, 7, 32)
+        ]
         for consumer in consumers:
             consumer.expect("reading")
         killed_at = server.kill()

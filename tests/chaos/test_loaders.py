@@ -6,7 +6,7 @@ from pathlib import Path
 
 import feedline
 from chaos.conftest import Note
-from chaos.stage import serve_again
+from chaos.scenario import serve_again
 from conftest import Start
 from support import roles
 from support.child import hear, say

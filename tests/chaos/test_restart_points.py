@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import feedline
-from chaos import actor
+from chaos import consumer_process
 from chaos.conftest import Note
 from chaos.points import RING, SAMPLES, SERVER
-from chaos.stage import all_read_on, await_death, await_report, longest_pause
+from chaos.scenario import all_read_on, await_death, await_report, longest_pause
 from conftest import Start
 from support import roles
 from support.reading import read
@@ -27,6 +27,18 @@ POINTS = {
 }
 
 
+def resumable(tmp_path: Path, **options: Any) -> dict[str, Any]:
+    """Options of a server that another one can go on for."""
+    return {
+        "loader": "Resumable",
+        "loader_args": [2000, 10],
+        "samples": 2000,
+        "state_file": str(tmp_path / "state"),
+        "ring": RING,
+        **options,
+    }
+
+
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_and_started_again(point: str, start: Start, tmp_path: Path, note: Note) -> None:
     options: dict[str, Any] = {
@@ -38,9 +50,10 @@ def test_killed_and_started_again(point: str, start: Start, tmp_path: Path, note
     }
     server = start(roles.serve, fault=f"server:{point}:{POINTS[point]}:kill", **options)
     server.expect("ready")
-    manners = [{"batch_size": 16}, {"batch_size": 7, "slow_secs": 0.001, **SERVER[point][1]}]
+    behaviours = [{"batch_size": 16}, {"batch_size": 7, "slow_secs": 0.001, **SERVER[point][1]}]
     consumers = [
-        start(actor.follow, samples=SAMPLES, policy="restart", **manner) for manner in manners
+        start(consumer_process.follow, samples=SAMPLES, policy="restart", **behaviour)
+        for behaviour in behaviours
     ]
     died_at = await_death(server)
     server = start(roles.serve, **options)
@@ -56,14 +69,7 @@ def test_killed_and_started_again(point: str, start: Start, tmp_path: Path, note
 
 def test_a_late_joiner_is_in_the_history_when_it_happens(start: Start, tmp_path: Path) -> None:
     """It needs an older state of the loader than anybody did before it came."""
-    options: dict[str, Any] = {
-        "loader": "Resumable",
-        "loader_args": [2000, 10],
-        "samples": 2000,
-        "state_file": str(tmp_path / "state"),
-        "ring": RING,
-        "history": 1.0,
-    }
+    options = resumable(tmp_path, history=1.0)
     server = start(roles.serve, **options)
     server.expect("ready")
     early = feedline.attach("train", batch_size=7, reconnect_secs=20)
@@ -91,14 +97,7 @@ def test_a_late_joiner_is_in_the_history_when_it_happens(start: Start, tmp_path:
 
 def test_one_that_was_not_told_its_place_is_not_waited_for(start: Start, tmp_path: Path) -> None:
     """It has none to come back to: the others would wait for it until the stall time is over."""
-    options: dict[str, Any] = {
-        "loader": "Resumable",
-        "loader_args": [2000, 10],
-        "samples": 2000,
-        "state_file": str(tmp_path / "state"),
-        "ring": RING,
-        "stall_timeout_secs": 100_000.0,
-    }
+    options = resumable(tmp_path, stall_timeout_secs=100_000.0)
     server = start(roles.serve, fault="server:join_registered:3:kill", **options)
     server.expect("ready")
     feeds = [feedline.attach("train", batch_size=10, reconnect_secs=60) for _ in range(3)]

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import feedline
-from chaos import actor
+from chaos import consumer_process
 from chaos.conftest import Note
 from chaos.points import RING, SAMPLES, SERVER
-from chaos.stage import await_death, await_report, await_stop, read_on, serve_again
+from chaos.scenario import await_death, await_report, await_stop, read_on, serve_again
 from conftest import Start
 from support import roles
 from support.processes import Child
@@ -39,8 +39,10 @@ def start_server(start: Start, point: str, action: str) -> Child:
 def start_consumers(start: Start, point: str) -> list[Child]:
     """Start an ordinary one, and one that leads the server to the point."""
     return [
-        start(actor.follow, samples=SAMPLES, batch_size=16, timeout_secs=ATTACH_SECS),
-        start(actor.follow, samples=SAMPLES, timeout_secs=ATTACH_SECS, **SERVER[point][1]),
+        start(consumer_process.follow, samples=SAMPLES, batch_size=16, timeout_secs=ATTACH_SECS),
+        start(
+            consumer_process.follow, samples=SAMPLES, timeout_secs=ATTACH_SECS, **SERVER[point][1]
+        ),
     ]
 
 
@@ -90,7 +92,9 @@ def test_killed_while_it_says_goodbye(start: Start, folder: Path) -> None:
         fault="server:goodbye:1:kill",
     )
     server.expect("ready")
-    consumers = [start(actor.follow, samples=SAMPLES, batch_size=size) for size in (7, 16)]
+    consumers = [
+        start(consumer_process.follow, samples=SAMPLES, batch_size=size) for size in (7, 16)
+    ]
     await_death(server)
     for consumer in consumers:
         error = await_report(consumer, "error")

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import feedline
-from chaos.stage import await_stop
+from chaos.scenario import await_stop
 from conftest import Start
 from support.child import say
 from support.loaders import Numbered

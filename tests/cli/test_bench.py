@@ -18,19 +18,19 @@ import numpy as np
 import pytest
 
 from feedline._cli.bench.batches import samples_in
-from feedline._cli.bench.parts import Parts
+from feedline._cli.bench.measurements import Measurements
 from feedline._cli.bench.verdict import Saving, judge, saving, unsteadiness
-from feedline._fleet import measure
-from feedline._fleet.children import Step
-from feedline._fleet.measure import allowed_cores, busy_cpu_secs, quota_cores
-from feedline._fleet.part import Part, disturbance, hangs
-from feedline._fleet.screen import Progress
+from feedline._measurement import usage
+from feedline._measurement.children import Step
+from feedline._measurement.measurement import Measurement, disturbance, hangs
+from feedline._measurement.progress import Progress
+from feedline._measurement.usage import allowed_cores, busy_cpu_secs, quota_cores
 from support.processes import processes_with
 from support.waiting import eventually
 
-PATIENCE_SECS = 100.0
+TIMEOUT_SECS = 100.0
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(1.5 * PATIENCE_SECS, method="thread")]
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(1.5 * TIMEOUT_SECS, method="thread")]
 
 LOADERS = '''
 import multiprocessing, time
@@ -103,7 +103,7 @@ class Bench:
 
     def run(self, loader: str, *args: str) -> tuple[int, str, str]:
         process = self.start(loader, *args)
-        out, err = process.communicate(timeout=PATIENCE_SECS)
+        out, err = process.communicate(timeout=TIMEOUT_SECS)
         return process.returncode, out, err
 
     def json(self, loader: str, *args: str) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def test_stopped_while_it_measures_it_takes_all_processes_along(
     process = bench.start("costly", "--jobs", "2", "--seconds", "600")
     eventually(lambda: len(processes_with(str(folder))) >= 3)
     process.send_signal(number)
-    out, err = process.communicate(timeout=PATIENCE_SECS)
+    out, err = process.communicate(timeout=TIMEOUT_SECS)
     assert out == ""
     if number == signal.SIGKILL:
         # The job notices at its next report; its worker is Python's own to end.
@@ -248,18 +248,23 @@ def test_samples_of_lists() -> None:
     assert samples_in([np.zeros((1, 3, 8, 8)), np.zeros(1)]) == 1
 
 
-def part(rate: float, cpu_secs_per_1000: float, jobs: int = 4) -> Part:
+def part(rate: float, cpu_secs_per_1000: float, jobs: int = 4) -> Measurement:
     cpu_secs = rate * jobs * cpu_secs_per_1000 / 1000
-    return Part([rate] * jobs, 8.0, 1.0, cpu_secs, 10**9, 9, all_cores=8, other_cores=0.0)
+    return Measurement([rate] * jobs, 8.0, 1.0, cpu_secs, 10**9, 9, all_cores=8, other_cores=0.0)
 
 
-def parts(alone: Part, each: Part, shared: Part, rounds: tuple[float, float] = (1.0, 1.0)) -> Parts:
+def parts(
+    alone: Measurement,
+    each: Measurement,
+    shared: Measurement,
+    rounds: tuple[float, float] = (1.0, 1.0),
+) -> Measurements:
     """`rounds`: what the two of `each` are times it."""
     before, after = (
         replace(each, samples_per_sec=[share * rate for rate in each.samples_per_sec])
         for share in rounds
     )
-    return Parts(alone, (before, after), shared)
+    return Measurements(alone, (before, after), shared)
 
 
 ALONE, EACH = part(390, 9.0, jobs=1), part(100, 10.0)
@@ -312,7 +317,7 @@ def test_a_cache_that_fills_is_not_taken_for_a_gain() -> None:
 def test_two_rounds_are_one_part() -> None:
     long = replace(EACH, secs=3.0, cpu_secs=30.0, processes=7, other_cores=4.0)
     short = replace(EACH, samples_per_sec=[500.0] * 4, cpu_secs=2.0, memory_bytes=2 * 10**9)
-    both = Parts(ALONE, (long, short), EACH).each
+    both = Measurements(ALONE, (long, short), EACH).each
     assert (both.secs, both.cpu_secs) == (4.0, 32.0)
     # As many samples as there were in both, for the CPU time of both.
     assert both.samples_per_sec == [200.0] * 4
@@ -320,7 +325,7 @@ def test_two_rounds_are_one_part() -> None:
 
 
 def test_money_follows_the_verdict() -> None:
-    def saved(shared: Part) -> Saving:
+    def saved(shared: Measurement) -> Saving:
         found = parts(ALONE, EACH, shared)
         return saving(found, judge(found), 3.6)
 
@@ -373,7 +378,7 @@ def test_the_cores_are_those_that_may_be_used(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     one = busy_cpu_secs()
     assert allowed_cores() == 1
-    monkeypatch.setattr(measure, "quota_cores", lambda: 0.5)
+    monkeypatch.setattr(usage, "quota_cores", lambda: 0.5)
     assert allowed_cores() == 0.5
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set())
     assert busy_cpu_secs() == 0 < one

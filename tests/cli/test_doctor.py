@@ -18,7 +18,7 @@ from support import roles
 from support.limits import MB, memory_group
 from support.users import needs_root
 
-PATIENCE_SECS = 50.0
+TIMEOUT_SECS = 50.0
 
 Doctor = Callable[..., tuple[int, dict[str, dict[str, Any]]]]
 
@@ -42,7 +42,7 @@ def run(
         [*prefix, sys.executable, "-m", "feedline", "doctor", *args],
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECS,
+        timeout=TIMEOUT_SECS,
         check=False,
         **options,
     )
@@ -158,7 +158,7 @@ sys.exit(feedline.__main__.main())
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECS,
+        timeout=TIMEOUT_SECS,
         check=False,
     )
     found = checks(done)

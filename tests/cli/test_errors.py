@@ -35,7 +35,6 @@ PLAIN = {
     "serve-for-nobody": ["serve", "data.py:make_loader", "--name", "images", "--wait-for", "0"],
     "serve-port": ["serve", "data.py:make_loader", "--name", "a", "--metrics-port", "99999"],
     "serve-negative": ["serve", "data.py:make_loader", "--name", "a", "--linger-secs=-1"],
-    "serve-replay-state": [*_SERVE, "data.py:make_loader", "--replay", "--state-file", "state"],
     "serve-ring": [*_SERVE, "data.py:make_loader", "--ring"],
     "run-nothing": ["run"],
     "run-no-count": ["run", "--", "true"],
@@ -109,6 +108,7 @@ PYTHON = {
     "serve-bad-ring": [*_SERVE, "served.py:numbered", "--ring", "5x"],
     "serve-bad-history": [*_SERVE, "served.py:numbered", "--history", "1.5"],
     "serve-no-history-dir": [*_SERVE, "served.py:numbered", "--history-dir", "nowhere"],
+    "serve-replay-state": [*_SERVE, "data.py:make_loader", "--replay", "--state-file", "state"],
     "serve-no-state": [*_SERVE, "served.py:numbered", "--state-file", "state"],
     "serve-allow": [*_SERVE, "served.py:numbered", "--allow", "no-such-user"],
     "serve-metrics-file": [*_SERVE, "served.py:numbered", "--metrics-file", "nowhere/feed.jsonl"],
@@ -165,9 +165,9 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def check(name: str, args: list[str], project: Path, *, door: list[str], **env: str) -> str:
+def check(name: str, args: list[str], project: Path, *, program: list[str], **env: str) -> str:
     """Run it wrongly, and compare; gives what it said."""
-    result = run(*args, door=door, cwd=project, **env)
+    result = run(*args, program=program, cwd=project, **env)
     folder = env.get("FEEDLINE_DIR", os.environ["FEEDLINE_DIR"])
     paths = {str(project): "/project", folder: "/feeds", str(TESTS): "/tests"}
     shown = " ".join(args).replace(str(project), "/project")
@@ -180,22 +180,22 @@ def check(name: str, args: list[str], project: Path, *, door: list[str], **env: 
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_what_is_typed_wrongly(name: str, project: Path) -> None:
-    check(name, PLAIN[name], project, door=binary())
+    check(name, PLAIN[name], project, program=binary())
 
 
 @pytest.mark.parametrize("name", PYTHON)
 def test_loaders_that_cannot_be_served(name: str, project: Path) -> None:
-    check(name, PYTHON[name], project, door=WHEEL)
+    check(name, PYTHON[name], project, program=WHEEL)
 
 
 def test_both_doors_say_the_same(project: Path) -> None:
     for name in ("no-such-command", "stop-unknown"):
-        check(name, PLAIN[name], project, door=WHEEL)
+        check(name, PLAIN[name], project, program=WHEEL)
 
 
 def test_the_nearest_name_is_offered(start: Start, project: Path) -> None:
     start(roles.serve, name="imagenet", loader="support.served:numbered").expect("ready")
-    check("stop-misspelt", ["stop", "imagnet"], project, door=binary())
+    check("stop-misspelt", ["stop", "imagnet"], project, program=binary())
 
 
 def test_a_server_that_is_silent(start: Start, project: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_server_that_is_silent(start: Start, project: Path) -> None:
     server.expect("ready")
     server.stop()
     try:
-        check("stop-silent", ["stop", "train", "--timeout-secs", "0.3"], project, door=binary())
+        check("stop-silent", ["stop", "train", "--timeout-secs", "0.3"], project, program=binary())
     finally:
         server.resume()
 
@@ -211,7 +211,7 @@ def test_a_server_that_is_silent(start: Start, project: Path) -> None:
 def test_a_name_that_is_taken(start: Start, project: Path) -> None:
     start(roles.serve, name="images", loader="support.served:numbered").expect("ready")
     # Before the loader is made.
-    check("serve-name-taken", [*_SERVE, "served.py:raises"], project, door=WHEEL)
+    check("serve-name-taken", [*_SERVE, "served.py:raises"], project, program=WHEEL)
 
 
 def test_a_folder_that_others_may_write_to(project: Path) -> None:
@@ -219,26 +219,26 @@ def test_a_folder_that_others_may_write_to(project: Path) -> None:
     place.mkdir()
     place.chmod(0o777)
     args = [*_SERVE, "served.py:numbered"]
-    check("serve-folder-open", args, project, door=WHEEL, FEEDLINE_DIR=str(place))
+    check("serve-folder-open", args, project, program=WHEEL, FEEDLINE_DIR=str(place))
 
 
 def test_a_folder_whose_path_is_too_long(project: Path) -> None:
     place = str(project / ("x" * 100))
     args = [*_SERVE, "served.py:numbered"]
-    check("serve-path-too-long", args, project, door=WHEEL, FEEDLINE_DIR=place)
+    check("serve-path-too-long", args, project, program=WHEEL, FEEDLINE_DIR=place)
 
 
 def test_a_port_that_is_taken(project: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        check("metrics-port-taken", ["metrics", "--port", port], project, door=binary())
+        check("metrics-port-taken", ["metrics", "--port", port], project, program=binary())
         args = [*_SERVE, "served.py:numbered", "--metrics-port", port]
-        check("serve-port-taken", args, project, door=WHEEL)
+        check("serve-port-taken", args, project, program=WHEEL)
 
 
 def test_too_many_open_files(project: Path) -> None:
     few = ["sh", "-c", 'ulimit -n 40; exec "$@"', "sh", *binary()]
-    check("run-too-many-files", ["run", "-n", "30", "--", "sleep", "60"], project, door=few)
+    check("run-too-many-files", ["run", "-n", "30", "--", "sleep", "60"], project, program=few)
 
 
 def test_ports_that_are_all_taken(project: Path) -> None:
@@ -246,12 +246,12 @@ def test_ports_that_are_all_taken(project: Path) -> None:
         # By somebody else, perhaps.
         with contextlib.suppress(OSError):
             taken.enter_context(socket.create_server(("127.0.0.1", 65535)))
-        check("dashboard-no-port", ["dashboard", "--port", "65535"], project, door=binary())
+        check("dashboard-no-port", ["dashboard", "--port", "65535"], project, program=binary())
 
 
 def test_a_loader_that_is_given_up_on(project: Path) -> None:
     args = [*_SERVE, "broken/hangs.py:make_loader", "--loader-timeout-secs", "0.3"]
-    assert check("serve-gives-up", args, project, door=WHEEL).count("error: ") == 1
+    assert check("serve-gives-up", args, project, program=WHEEL).count("error: ") == 1
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_a_loader_that_is_given_up_on(project: Path) -> None:
 def test_jobs_that_cannot_all_begin(name: str, loader: str, code: str, project: Path) -> None:
     args = ["run", "-n", "2", "--name", "images", "--serve", loader]
     args += ["--", sys.executable, "-c", f"import feedline; {code}"]
-    result = run(*args, door=WHEEL, cwd=project)
+    result = run(*args, program=WHEEL, cwd=project)
     # Without what the feed and the jobs say, and how long each of them took.
     said, _, _ = result.stderr.partition("\nJOB")
     said = "\n".join(line for line in said.splitlines() if not line.startswith("["))
@@ -275,8 +275,8 @@ def test_jobs_that_cannot_all_begin(name: str, loader: str, code: str, project: 
 def test_a_binary_without_python(project: Path) -> None:
     args = [*_SERVE, "served.py:numbered"]
     nowhere = "/no/such/python"
-    check("binary-no-python", args, project, door=binary(), FEEDLINE_PYTHON=nowhere)
-    check("binary-no-package", args, project, door=binary(), FEEDLINE_PYTHON="/bin/false")
+    check("binary-no-python", args, project, program=binary(), FEEDLINE_PYTHON=nowhere)
+    check("binary-no-package", args, project, program=binary(), FEEDLINE_PYTHON="/bin/false")
 
 
 UNMEASURED = """
@@ -323,7 +323,7 @@ CHANGED = {
     "demo-needs": "feedline.demo.command.NEEDS = dict(no_torch='torch', no_pillow='pillow')",
     "demo-killed": "feedline.demo.half._HERE = 'killed'",
 }
-DOOR = """import sys, feedline.__main__, feedline._cli.bench.command, feedline.demo.command
+PROGRAM = """import sys, feedline.__main__, feedline._cli.bench.command, feedline.demo.command
 {change}
 sys.exit(feedline.__main__.main())"""
 
@@ -338,8 +338,8 @@ def test_what_cannot_be_measured(name: str, project: Path) -> None:
     args = [*MEASURED[name], "--jobs", "1"]
     if "--seconds" not in args:
         args += ["--seconds", "0.2"]
-    door = [sys.executable, "-c", DOOR.format(change=CHANGED.get(name, ""))]
-    check(name, args, project, door=door, TERM="dumb")
+    program = [sys.executable, "-c", PROGRAM.format(change=CHANGED.get(name, ""))]
+    check(name, args, project, program=program, TERM="dumb")
 
 
 def test_every_error_says_what_to_do_next() -> None:

@@ -29,27 +29,27 @@ HELP = TESTS / "cli" / "snapshots" / "help"
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_help_is_data(command: str) -> None:
-    result = run(*filter(None, [command]), "--help", door=binary())
+    result = run(*filter(None, [command]), "--help", program=binary())
     assert (result.returncode, result.stderr) == (0, "")
     assert f"feedline {command}".strip() in result.stdout.partition("Example")[2]
     check_snapshot(command or "feedline", result.stdout, HELP)
 
 
 def test_no_command_is_left_out() -> None:
-    listed = run("--help", door=binary()).stdout.partition("Commands:\n")[2].partition("\n\n")[0]
+    listed = run("--help", program=binary()).stdout.partition("Commands:\n")[2].partition("\n\n")[0]
     assert [row.split()[0] for row in listed.splitlines()] == COMMANDS
 
 
-@pytest.mark.parametrize("door", [binary, lambda: WHEEL], ids=["binary", "wheel"])
-def test_the_version(door: object) -> None:
-    assert callable(door)
-    result = run("--version", door=door())
+@pytest.mark.parametrize("program", [binary, lambda: WHEEL], ids=["binary", "wheel"])
+def test_the_version(program: object) -> None:
+    assert callable(program)
+    result = run("--version", program=program())
     assert (result.returncode, result.stdout) == (0, f"feedline {feedline.__version__}\n")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completions_are_scripts(shell: str) -> None:
-    script = run("completions", shell, door=binary()).stdout
+    script = run("completions", shell, program=binary()).stdout
     for command in COMMANDS:
         assert command in script
     if shutil.which(shell):
@@ -58,7 +58,7 @@ def test_completions_are_scripts(shell: str) -> None:
 
 
 def test_bash_completes(tmp_path: Path) -> None:
-    (tmp_path / "script").write_text(run("completions", "bash", door=binary()).stdout)
+    (tmp_path / "script").write_text(run("completions", "bash", program=binary()).stdout)
     ask = (
         f"source {tmp_path}/script; COMP_WORDS=(feedline ser); COMP_CWORD=1;"
         "_feedline feedline ser feedline; echo ${COMPREPLY[@]}"
@@ -69,8 +69,8 @@ def test_bash_completes(tmp_path: Path) -> None:
 
 def test_a_reader_that_has_enough(start: Start) -> None:
     start(roles.serve, loader="support.served:numbered").expect("ready")
-    for door in (binary(), WHEEL):
-        command = " ".join([*door, "ls", "--json"])
+    for program in (binary(), WHEEL):
+        command = " ".join([*program, "ls", "--json"])
         result = subprocess.run(
             ["bash", "-c", f"set -o pipefail; {command} | head -c1"],
             capture_output=True,
@@ -93,11 +93,11 @@ def test_a_stream_that_is_closed() -> None:
 def test_the_binary_hands_over_to_python(begin: Begin, is_childless: bool) -> None:
     serving = begin(
         *("serve", f"{SERVED}:numbered", "--name", "train"),
-        door=ignoring("SIGCHLD", binary()) if is_childless else binary(),
+        program=ignoring("SIGCHLD", binary()) if is_childless else binary(),
         FEEDLINE_PYTHON=sys.executable,
     )
     serving.until(f'serving "train" (pid {serving.pid})')
-    assert run("stop", "train", door=binary()).returncode == 0
+    assert run("stop", "train", program=binary()).returncode == 0
     assert serving.exit_code() == 0
 
 

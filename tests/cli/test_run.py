@@ -25,7 +25,7 @@ from support.commands import (
     run,
 )
 from support.processes import processes_with
-from support.waiting import PATIENCE_SECS, eventually
+from support.waiting import TIMEOUT_SECS, eventually
 
 __all__ = ["begin"]
 
@@ -42,11 +42,11 @@ def jobs(count: int, script: str, *options: str) -> list[str]:
     return ["run", "-n", str(count), *options, "--", "sh", "-c", script]
 
 
-@pytest.mark.parametrize("door", [binary, lambda: WHEEL], ids=["binary", "wheel"])
-def test_each_job_has_its_number_and_its_prefix(door: object) -> None:
-    assert callable(door)
+@pytest.mark.parametrize("program", [binary, lambda: WHEEL], ids=["binary", "wheel"])
+def test_each_job_has_its_number_and_its_prefix(program: object) -> None:
+    assert callable(program)
     script = 'echo "$FEEDLINE_JOB/$FEEDLINE_JOBS {i}/{n} $PYTHONUNBUFFERED {{i}}"; echo e{i} >&2'
-    result = run(*jobs(3, script), door=door())
+    result = run(*jobs(3, script), program=program())
     assert result.returncode == 0
     printed = sorted(result.stdout.splitlines())
     assert printed == [f"[{i}] {i}/3 {i}/3 1 {{i}}" for i in range(3)]
@@ -57,7 +57,7 @@ def test_each_job_has_its_number_and_its_prefix(door: object) -> None:
 
 
 def test_the_name_is_there_for_all() -> None:
-    result = run(*jobs(1, "echo {name} $FEEDLINE_NAME", "--name", "images"), door=binary())
+    result = run(*jobs(1, "echo {name} $FEEDLINE_NAME", "--name", "images"), program=binary())
     assert result.stdout == "[0] images images\n"
 
 
@@ -70,21 +70,23 @@ def test_bytes_that_are_no_text_pass() -> None:
 
 def test_output_goes_to_files(tmp_path: Path) -> None:
     logs = tmp_path / "deep" / "logs"
-    result = run(*jobs(2, "echo out {i}; echo err {i} >&2", "--output", str(logs)), door=binary())
+    result = run(
+        *jobs(2, "echo out {i}; echo err {i} >&2", "--output", str(logs)), program=binary()
+    )
     assert (result.returncode, result.stdout) == (0, "")
     for i in range(2):
         assert (logs / f"job-{i}.log").read_text() == f"out {i}\nerr {i}\n"
 
 
 def test_a_failure_names_its_log(tmp_path: Path) -> None:
-    result = run(*jobs(2, "exit {i}", "--output", str(tmp_path), "--keep-going"), door=binary())
+    result = run(*jobs(2, "exit {i}", "--output", str(tmp_path), "--keep-going"), program=binary())
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1].endswith(f"see {tmp_path}/job-1.log")
 
 
 def test_when_one_fails_the_others_are_ended(begin: Begin) -> None:
     script = f"if [ {{i}} = 0 ]; then {MARKED}; fi; {OBEDIENT}"
-    running = begin(*jobs(3, script), door=binary())
+    running = begin(*jobs(3, script), program=binary())
     eventually(lambda: running.printed.count("ready") == 2)
     Path(os.environ["FEEDLINE_DIR"], "on").touch()
     assert running.exit_code() == 3
@@ -93,14 +95,14 @@ def test_when_one_fails_the_others_are_ended(begin: Begin) -> None:
 
 
 def test_or_they_go_on(begin: Begin) -> None:
-    running = begin(*jobs(3, "sleep 0.{i}; exit {i}", "--keep-going"), door=binary())
+    running = begin(*jobs(3, "sleep 0.{i}; exit {i}", "--keep-going"), program=binary())
     assert running.exit_code() == 2
     assert "ending" not in running.said
 
 
 def test_one_that_does_not_end_is_killed(begin: Begin) -> None:
     script = f"if [ {{i}} = 0 ]; then {MARKED}; fi; {STUBBORN}"
-    running = begin(*jobs(2, script, "--grace-secs", "0.2"), door=binary())
+    running = begin(*jobs(2, script, "--grace-secs", "0.2"), program=binary())
     running.until("ready")
     Path(os.environ["FEEDLINE_DIR"], "on").touch()
     assert running.exit_code() == 3
@@ -111,10 +113,10 @@ def test_one_that_does_not_end_is_killed(begin: Begin) -> None:
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 7), (signal.SIGHUP, 129)]
 )
-@pytest.mark.parametrize("door", [binary, lambda: WHEEL], ids=["binary", "wheel"])
-def test_signals_reach_all_jobs(begin: Begin, number: int, code: int, door: object) -> None:
-    assert callable(door)
-    running = begin(*jobs(2, OBEDIENT), door=door())
+@pytest.mark.parametrize("program", [binary, lambda: WHEEL], ids=["binary", "wheel"])
+def test_signals_reach_all_jobs(begin: Begin, number: int, code: int, program: object) -> None:
+    assert callable(program)
+    running = begin(*jobs(2, OBEDIENT), program=program())
     eventually(lambda: running.printed.count("ready") == 2)
     running.signal(number)
     assert running.exit_code() == code
@@ -123,7 +125,7 @@ def test_signals_reach_all_jobs(begin: Begin, number: int, code: int, door: obje
 
 def test_a_users_signal_is_only_handed_on(begin: Begin) -> None:
     script = "trap 'echo usr; exit 0' USR1; echo ready; while true; do sleep 0.02; done"
-    running = begin(*jobs(2, script), door=binary())
+    running = begin(*jobs(2, script), program=binary())
     eventually(lambda: running.printed.count("ready") == 2)
     running.signal(signal.SIGUSR1)
     assert running.exit_code() == 0
@@ -131,7 +133,7 @@ def test_a_users_signal_is_only_handed_on(begin: Begin) -> None:
 
 
 def test_a_second_interrupt_kills(begin: Begin) -> None:
-    running = begin(*jobs(2, STUBBORN), door=binary())
+    running = begin(*jobs(2, STUBBORN), program=binary())
     eventually(lambda: running.printed.count("ready") == 2)
     running.signal(signal.SIGINT)
     running.until("s for job 0, job 1 to end; Ctrl-C again kills at once\n")
@@ -141,21 +143,21 @@ def test_a_second_interrupt_kills(begin: Begin) -> None:
 
 
 def test_a_signal_counts_as_in_a_shell() -> None:
-    result = run(*jobs(1, "kill -SEGV $$"), door=binary())
+    result = run(*jobs(1, "kill -SEGV $$"), program=binary())
     assert result.returncode == 128 + signal.SIGSEGV
     assert "SIGSEGV" in result.stderr
 
 
 @pytest.mark.parametrize("trap", ["", "trap '' TERM;"])
 def test_what_a_job_leaves_running_ends_with_it(folder: Path, trap: str) -> None:
-    result = run(*jobs(1, f"({trap} sleep 1000) & echo started"), door=binary())
+    result = run(*jobs(1, f"({trap} sleep 1000) & echo started"), program=binary())
     assert result.returncode == 0
     assert result.stdout == "[0] started\n"
     eventually(lambda: not processes_with(str(folder)))
 
 
 def test_jobs_do_not_outlive_it(begin: Begin, folder: Path) -> None:
-    running = begin(*jobs(2, "echo ready; exec sleep 1000"), door=binary())
+    running = begin(*jobs(2, "echo ready; exec sleep 1000"), program=binary())
     eventually(lambda: running.printed.count("ready") == 2)
     running.signal(signal.SIGKILL)
     eventually(lambda: not processes_with(str(folder)))
@@ -194,7 +196,7 @@ def unread(tmp_path: Path) -> Iterator[Unread]:
     yield start
     for running in started:
         running.kill()
-        running.communicate(timeout=PATIENCE_SECS)
+        running.communicate(timeout=TIMEOUT_SECS)
 
 
 def _waiting(pipe: IO[bytes]) -> int:
@@ -208,7 +210,7 @@ def test_jobs_are_ended_though_nobody_reads(unread: Unread, folder: Path) -> Non
     """As behind a pager."""
     running = unread("exec yes >&2")
     eventually(lambda: processes_with(str(folder)) == [running.pid])
-    said = running.communicate(timeout=PATIENCE_SECS)[1].decode()
+    said = running.communicate(timeout=TIMEOUT_SECS)[1].decode()
     assert running.returncode == 3
     assert "job 0 failed (exit code 3): ending the others\n" in said
     assert said.splitlines()[-1].split()[:2] == ["1", "SIGTERM"]
@@ -220,13 +222,13 @@ def test_and_killed_and_an_interrupt_is_heard(unread: Unread, folder: Path) -> N
     eventually(lambda: processes_with(str(folder)) == [running.pid])
     assert running.poll() is None
     running.send_signal(signal.SIGINT)
-    assert running.wait(PATIENCE_SECS) == 130
+    assert running.wait(TIMEOUT_SECS) == 130
 
 
-@pytest.mark.parametrize("door", [binary, lambda: WHEEL], ids=["binary", "wheel"])
-def test_jobs_end_where_children_are_ignored(door: object) -> None:
-    assert callable(door)
-    result = run(*jobs(2, "exit {i}", "--keep-going"), door=ignoring("SIGCHLD", door()))
+@pytest.mark.parametrize("program", [binary, lambda: WHEEL], ids=["binary", "wheel"])
+def test_jobs_end_where_children_are_ignored(program: object) -> None:
+    assert callable(program)
+    result = run(*jobs(2, "exit {i}", "--keep-going"), program=ignoring("SIGCHLD", program()))
     assert result.returncode == 1
     assert [row.split()[:2] for row in result.stderr.splitlines()[-2:]] == [["0", "0"], ["1", "1"]]
 
@@ -239,7 +241,7 @@ def test_a_feed_is_served_beside_them(begin: Begin) -> None:
     running = begin(
         *("run", "-n", "2", "--name", "train", "--serve", f"{SERVED}:numbered"),
         *("--arg", "samples=60", "--", sys.executable, "-c", code, "{name}"),
-        door=binary(),
+        program=binary(),
         FEEDLINE_PYTHON=sys.executable,
     )
     assert running.exit_code() == 0, running.said

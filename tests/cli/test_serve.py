@@ -365,5 +365,5 @@ def _stats_of_a_new_one() -> dict[str, Any]:
 
 
 def _stats() -> dict[str, Any]:
-    listed = json.loads(run("ls", "--json", door=binary()).stdout)
+    listed = json.loads(run("ls", "--json", program=binary()).stdout)
     return listed[0]["stats"] or {} if listed else {}

@@ -23,7 +23,7 @@ from support.waiting import eventually
 HERE = Path(__file__).parent
 # Several processes import a framework at once, on two cores.
 WATCHDOG_SECS = 240.0
-PATIENCE_SECS = 120.0
+TIMEOUT_SECS = 120.0
 
 Serve = Callable[..., Any]
 RunTwice = Callable[..., list[str]]
@@ -65,7 +65,7 @@ def start(start: Start) -> Start:
 
     def start_child(function: Callable[..., None], **keywords: Any) -> Child:
         child = start(function, **keywords)
-        child.patience_secs = PATIENCE_SECS
+        child.timeout_secs = TIMEOUT_SECS
         return child
 
     return start_child
@@ -90,7 +90,7 @@ def run_twice(run: Run, sharing: None) -> RunTwice:
 
     def run_both(name: str, *args: str) -> list[str]:
         jobs = [run(name, *args) for _ in range(2)]
-        return [output_of(job, within_secs=PATIENCE_SECS) for job in jobs]
+        return [output_of(job, within_secs=TIMEOUT_SECS) for job in jobs]
 
     return run_both
 

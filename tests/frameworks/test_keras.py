@@ -10,7 +10,7 @@ import pytest
 
 import feedline
 from conftest import Start
-from frameworks.conftest import PATIENCE_SECS
+from frameworks.conftest import TIMEOUT_SECS
 from support import roles
 from support.child import say
 from support.example_runs import Run, output_of
@@ -93,5 +93,5 @@ def test_the_example(run: Run, sharing: None, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setenv("KERAS_BACKEND", backend)
         jobs[backend] = run("with_keras.py")
     for backend, job in jobs.items():
-        output = output_of(job, within_secs=PATIENCE_SECS)
+        output = output_of(job, within_secs=TIMEOUT_SECS)
         assert f"keras on {backend}: 3 epochs of 1000 samples" in output

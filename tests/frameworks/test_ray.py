@@ -11,7 +11,7 @@ import pytest
 
 import feedline
 from conftest import Start
-from frameworks.conftest import PATIENCE_SECS
+from frameworks.conftest import TIMEOUT_SECS
 from support import roles
 from support.child import say
 from support.example_runs import Run, output_of
@@ -160,6 +160,6 @@ def test_a_feed_is_pickled_to_a_spawned_process(start: Start) -> None:
 
 
 def test_the_example(run: Run, sharing: None) -> None:
-    output = output_of(run("with_ray.py"), within_secs=PATIENCE_SECS)
+    output = output_of(run("with_ray.py"), within_secs=TIMEOUT_SECS)
     assert output.count("2000 samples an epoch") == 3
     assert "3 trials, 1 server" in output

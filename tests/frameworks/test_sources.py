@@ -9,7 +9,7 @@ import pytest
 
 import feedline
 from conftest import Start
-from frameworks.conftest import PATIENCE_SECS
+from frameworks.conftest import TIMEOUT_SECS
 from frameworks.origins import SAMPLES, id_and_x, tf_dataset, tf_dataset_as_numpy
 from support import roles
 from support.child import say
@@ -135,7 +135,7 @@ def test_tensorflow_as_arrays_as_bfloat16_and_as_strings(start: Start) -> None:
     ],
 )
 def test_the_examples(run: Run, sharing: None, example: str, samples: int) -> None:
-    output = output_of(run(example), within_secs=PATIENCE_SECS)
+    output = output_of(run(example), within_secs=TIMEOUT_SECS)
     for epoch in range(2):
         line = f"epoch {epoch}: {samples} samples, {samples} different ones"
         assert line in output.splitlines()

@@ -14,7 +14,7 @@ import pytest
 import feedline
 from support.loaders import Numbered
 from support.reading import expected, read
-from support.waiting import PATIENCE_SECS, allow_to_go_wrong, eventually
+from support.waiting import TIMEOUT_SECS, allow_to_go_wrong, eventually
 
 
 class Unmeasurable(Numbered):
@@ -63,7 +63,7 @@ def test_a_loader_that_fails_before_its_first_epoch() -> None:
         eventually(lambda: bool(server.stats()["consumers"]))
         loader.gate.set()
         with pytest.raises(feedline.FeedlineError, match="the cluster is gone"):
-            attaching.result(timeout=PATIENCE_SECS)
+            attaching.result(timeout=TIMEOUT_SECS)
     with pytest.raises((RuntimeError, feedline.FeedlineError), match="the cluster is gone"):
         server.wait(60)
     assert server.stats()["state"] in ("failed", "stopped")

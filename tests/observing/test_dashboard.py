@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 from conftest import Start
 from support import roles
 from support.dashboards import LOADER, Dashboard, train
-from support.waiting import PATIENCE_SECS, eventually
+from support.waiting import TIMEOUT_SECS, eventually
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = [
@@ -71,7 +71,7 @@ def look(browser: Browser, dashboard: Dashboard) -> Iterator[Look]:
         scheme = "dark" if dark else "light"
         size = {"width": width, "height": 900}
         page = browser.new_page(viewport=size, color_scheme=scheme)  # type: ignore[arg-type]
-        page.set_default_timeout(PATIENCE_SECS * 1000)
+        page.set_default_timeout(TIMEOUT_SECS * 1000)
         page.on("console", lambda message: complain(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: complain(str(error)))
         page.on("request", lambda request: elsewhere.append(request.url))
@@ -79,7 +79,7 @@ def look(browser: Browser, dashboard: Dashboard) -> Iterator[Look]:
         pages.append(page)
         return page
 
-    expect.set_options(timeout=PATIENCE_SECS * 1000)
+    expect.set_options(timeout=TIMEOUT_SECS * 1000)
     yield open_page
     for page in pages:
         page.context.close()

@@ -115,7 +115,7 @@ def test_prometheus_reads_what_stats_tells(fed: feedline.Server) -> None:
             assert name in told or f"{name}_total" in told, name
 
 
-def test_bad_visitors_hurt_nobody(start: Start) -> None:
+def test_bad_clients_hurt_nobody(start: Start) -> None:
     server = start(serve_forever, metrics_port=0)
     port = server.expect("ready")["stats"]["metrics_port"]
     feed = feedline.attach("train", batch_size=16)
@@ -242,7 +242,7 @@ def test_the_last_line_says_why(tmp_path: Path, how: str, state: str, why: str) 
 
 def write_quickly(path: str) -> None:
     server = feedline.Server(Endless(10), "train", metrics_file=path)
-    server._options["metrics_interval_secs"] = 0.005
+    server._launch["metrics_interval_secs"] = 0.005
     with server:
         say("ready")
         hear()
@@ -283,7 +283,7 @@ def test_a_file_that_cannot_be(tmp_path: Path, where: str) -> None:
 
 def test_a_full_disk_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     server = feedline.Server(Numbered(60, 10), "train", epochs=1, metrics_file="/dev/full")
-    server._options["metrics_interval_secs"] = 0.001
+    server._launch["metrics_interval_secs"] = 0.001
     with caplog.at_level(logging.WARNING, "feedline"), server:
         eventually(lambda: bool(caplog.records))
         assert read(feedline.attach("train", batch_size=7)) == expected(0, 60, 7)
@@ -298,7 +298,7 @@ def test_a_pipe_that_nobody_reads_keeps_nobody(tmp_path: Path) -> None:
         feedline.Server(Numbered(60, 10), "train", metrics_file=tmp_path / "pipe").start()
 
 
-def test_a_forked_child_leaves_its_parents_outlets_alone(tmp_path: Path) -> None:
+def test_a_forked_child_leaves_its_parents_exporters_alone(tmp_path: Path) -> None:
     path = tmp_path / "feed.jsonl"
     with feedline.Server(Endless(10), "train", metrics_port=0, metrics_file=path) as server:
         pid = os.fork()

@@ -22,7 +22,7 @@ from support import roles
 from support.loaders import Endless
 from support.processes import TESTS
 from support.prometheus import numbers, scrape
-from support.waiting import PATIENCE_SECS, eventually
+from support.waiting import TIMEOUT_SECS, eventually
 
 COMMAND = [sys.executable, "-m", "feedline", "metrics"]
 DASHBOARD = TESTS.parent / "etc" / "grafana-dashboard.json"
@@ -32,7 +32,7 @@ Watch = Callable[..., subprocess.Popen[str]]
 
 def once(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *options], capture_output=True, text=True, timeout=PATIENCE_SECS
+        [*COMMAND, *options], capture_output=True, text=True, timeout=TIMEOUT_SECS
     )
 
 
@@ -112,7 +112,7 @@ def test_port_and_file_until_a_signal(
         eventually(lambda: {line["name"] for line in lines(path)} == {"late", "train", "val"})
     assert up(scrape(port)) == {"train": 1, "val": 1}
     process.send_signal(number)
-    assert process.wait(PATIENCE_SECS) == code
+    assert process.wait(TIMEOUT_SECS) == code
     assert process.stderr.read() == ""
     assert {line["pid"] for line in lines(path)} == {os.getpid()}
     with socket.socket() as free:

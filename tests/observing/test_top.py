@@ -26,7 +26,7 @@ from support.feed_status import FEEDLINE, feedline_run, top
 from support.loaders import Numbered
 from support.processes import Child
 from support.stopping import resume, stop
-from support.waiting import PATIENCE_SECS, eventually
+from support.waiting import TIMEOUT_SECS, eventually
 
 LANGUAGE = re.compile(r"\x1b\[([0-9;?]*)([a-zA-Z])|(.)", re.DOTALL)
 ALTERNATE, RESTORED = b"\x1b[?1049h", b"\x1b[?1049l"
@@ -59,7 +59,7 @@ class Screen:
 
     def wait_for(self, text: str) -> None:
         """Read until this is on the screen."""
-        deadline = time.monotonic() + PATIENCE_SECS
+        deadline = time.monotonic() + TIMEOUT_SECS
         while text not in self.text():
             assert time.monotonic() < deadline, f"{text!r} is not in\n{self.text()}"
             self.read()
@@ -87,7 +87,7 @@ class Screen:
 
     def end(self) -> int:
         """Wait for its end: the exit code. The terminal must be as it was."""
-        code = self.process.wait(PATIENCE_SECS)
+        code = self.process.wait(TIMEOUT_SECS)
         self.read()
         assert self.output.count(ALTERNATE) == self.output.count(RESTORED) == 1
         assert self.output.rstrip().endswith((b"\x1b[?25h", RESTORED))
@@ -339,7 +339,7 @@ def test_it_ends_with_its_terminal(screens: list[Screen], is_told: bool, is_stop
     os.close(screen.master)
     screen.master, screen.slave = pty.openpty()
     resume(screen.process.pid)
-    assert screen.process.wait(PATIENCE_SECS) in (0, -signal.SIGHUP)
+    assert screen.process.wait(TIMEOUT_SECS) in (0, -signal.SIGHUP)
 
 
 def test_feeds_of_the_doctor_are_shown_to_who_names_them() -> None:

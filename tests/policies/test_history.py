@@ -125,17 +125,21 @@ def test_history_is_kept_once_an_epoch_has_told_how_long_it_is() -> None:
         assert read(reading).keys[-1] == EPOCH + SAMPLES - 1
 
 
+def server_for_two(history: Any, lag: Any) -> feedline.Server:
+    return feedline.Server(
+        Sized(SAMPLES, 30),
+        "train",
+        samples=SAMPLES,
+        ring=150,
+        history=history,
+        lag=lag,
+        wait_for=2,
+    )
+
+
 def test_with_lag_history_a_slow_one_does_not_slow_a_fast_one() -> None:
     with (
-        feedline.Server(
-            Sized(SAMPLES, 30),
-            "train",
-            samples=SAMPLES,
-            ring=150,
-            history=1.0,
-            lag="history",
-            wait_for=2,
-        ) as server,
+        server_for_two(1.0, "history") as server,
         ThreadPoolExecutor() as pool,
         feedline.attach("train", batch_size=30) as fast,
         feedline.attach("train", batch_size=30) as slow,
@@ -172,15 +176,7 @@ def test_the_fast_one_waits_when_the_limit_is_reached(
 ) -> None:
     """With "history" the history is the limit, with "block" the ring, whatever the history."""
     with (
-        feedline.Server(
-            Sized(SAMPLES, 30),
-            "train",
-            samples=SAMPLES,
-            ring=150,
-            history=history,
-            lag=lag,
-            wait_for=2,
-        ) as server,
+        server_for_two(history, lag) as server,
         ThreadPoolExecutor() as pool,
         feedline.attach("train", batch_size=30) as fast,
         feedline.attach("train", batch_size=30) as slow,

@@ -62,11 +62,11 @@ def test_with_nobody_joined_the_server_fills_the_ring_and_waits() -> None:
     loader = Numbered(100_000, 10)
     with feedline.Server(loader, "train", epochs=1, ring=60) as server:
         feed = feedline.attach("train", batch_size=7)
-        room = server.stats()["ring_samples"]
+        capacity = server.stats()["ring_samples"]
         # It stops at the ring's end by itself.
-        eventually(lambda: loader.samples_yielded >= room - loader.batch)
+        eventually(lambda: loader.samples_yielded >= capacity - loader.batch)
         allow_to_go_wrong(0.2)
-        assert loader.samples_yielded <= room + 2 * loader.batch
+        assert loader.samples_yielded <= capacity + 2 * loader.batch
         # Nothing ran through for nobody: the first to join gets the first sample.
         assert keys_of(next(iter(feed))) == list(range(7))
         feed.close()

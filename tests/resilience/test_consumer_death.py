@@ -42,12 +42,12 @@ def test_a_killed_consumer_frees_what_it_held_at_once(start: Start) -> None:
             reading = pool.submit(read, feed)
             victim.expect("holding")
             # The victim stands still, so the ring fills and the reader waits for it.
-            room = server.stats()["ring_samples"]
-            eventually(lambda: server.stats()["samples"] >= room - 10)
+            capacity = server.stats()["ring_samples"]
+            eventually(lambda: server.stats()["samples"] >= capacity - 10)
             assert not reading.done()
             victim.kill()
             eventually(lambda: joined(server.stats()) == 1)
-            eventually(lambda: server.stats()["samples"] > 21 + room)
+            eventually(lambda: server.stats()["samples"] > 21 + capacity)
             assert reading.result() == expected(0, 3000, 7)
         feed.close()
 

@@ -27,12 +27,12 @@ from resilience.test_fork import in_a_fork
 from support.child import say
 from support.loaders import Batch, Numbered
 from support.reading import is_exact
-from support.waiting import PATIENCE_SECS, eventually
+from support.waiting import TIMEOUT_SECS, eventually
 
 
 def outcome(pid: int) -> str:
     """How a forked child ended; one that hangs is killed."""
-    deadline = time.monotonic() + PATIENCE_SECS
+    deadline = time.monotonic() + TIMEOUT_SECS
     while time.monotonic() < deadline:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
@@ -414,7 +414,7 @@ def outlive_the_server() -> None:
         def ask() -> bool:
             say("watching")
             # Not until the child has another parent: that may be before the last thread is gone.
-            assert select.select([server], [], [], PATIENCE_SECS)[0]
+            assert select.select([server], [], [], TIMEOUT_SECS)[0]
             left = [info.pid for info in feedline.feeds()]
             with feedline.Server(Numbered(100, 10), "train", epochs=1):
                 now = [info.pid for info in feedline.feeds()]

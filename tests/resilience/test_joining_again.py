@@ -174,11 +174,11 @@ def test_old_tensors_dropped_on_another_thread_while_joining_again() -> None:
         ):
             iterator = drop_while_joining_again(server, feed)
             loader.gate.set()
-            room = server.stats()["ring_samples"]
-            eventually(lambda: server.stats()["samples"] >= room - 100)  # noqa: B023
+            capacity = server.stats()["ring_samples"]
+            eventually(lambda: server.stats()["samples"] >= capacity - 100)  # noqa: B023
             # It stops there by itself.
             allow_to_go_wrong(0.02)
-            assert server.stats()["samples"] <= room + 1
+            assert server.stats()["samples"] <= capacity + 1
             got = [int(next(iterator)[0, 0]) for _ in range(1500)]
             assert got == list(range(1, 1501))
             del iterator

@@ -16,7 +16,7 @@ from support import loaders
 from support.child import hear, say
 from support.processes import Child
 from support.reading import Reading, expected, read
-from support.waiting import PATIENCE_SECS, eventually
+from support.waiting import TIMEOUT_SECS, eventually
 
 MB = 1 << 20
 
@@ -87,7 +87,7 @@ def test_no_room_for_a_batch_that_was_thought_to_fit(start: Start) -> None:
         # It may wait for the growth that the other asked for, and goes on in any case.
         rest = read(iterator, limit=3000)
         with pytest.raises(feedline.BatchSizeError, match="10000000"):
-            asking.result(timeout=PATIENCE_SECS)
+            asking.result(timeout=TIMEOUT_SECS)
         greedy.close()
         assert rest == Reading([10] * 3000, list(range(10, 30_010)), True)
         assert read(iterator, limit=100).exact

@@ -21,7 +21,7 @@ from soak.record import FAILURES, SEED
 from soak.summary import Failure, Round, exit_code, summary
 from support.processes import TESTS, processes_with
 from support.stopping import SOAK
-from support.waiting import PATIENCE_SECS, eventually
+from support.waiting import TIMEOUT_SECS, eventually
 
 INTERRUPTED = Failure("interrupted")
 
@@ -77,7 +77,7 @@ def run_tests(soak: Path, seed: int, jobs: int, tests: Sequence[str]) -> int:
         except KeyboardInterrupt:
             process.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(PATIENCE_SECS)
+                process.wait(TIMEOUT_SECS)
             return pytest.ExitCode.INTERRUPTED
         finally:
             process.kill()

@@ -28,7 +28,7 @@ def say(event: str, **fields: Any) -> None:
 
 
 def hear() -> str:
-    """Wait for the next word from the parent; empty once it has closed the pipe.
+    """Wait for the parent's next line; empty once it has closed the pipe.
 
     Not through `sys.stdin`: a thread that waits there holds its lock, and a forked worker, which
     closes it, would hang.
@@ -52,7 +52,7 @@ def describe(error: BaseException) -> dict[str, Any]:
 def main() -> None:
     # The watchdog ends pytest with os._exit: no child may outlive it.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    # One that doesn't end is aborted, and tells where it is.
+    # A child that doesn't end is aborted, and reports where it is.
     faulthandler.enable()
     module, function = sys.argv[1].split(":")
     keywords = json.loads(sys.argv[2])

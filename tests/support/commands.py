@@ -1,4 +1,4 @@
-"""The command line as a process: started, listened to, signalled, never left behind."""
+"""The command line as a process: started, read from, signalled, never left behind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from support.processes import TESTS
-from support.waiting import PATIENCE_SECS, eventually
+from support.waiting import TIMEOUT_SECS, eventually
 
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", TESTS.parent / "target")).absolute()
 BINARY = TARGET / "debug" / "feedline"
@@ -21,12 +21,12 @@ BINARY = TARGET / "debug" / "feedline"
 SERVED = TESTS / "support" / "served.py"
 WHEEL = [sys.executable, "-m", "feedline"]
 
-# What may be set around the tests and would change what is printed.
+# Variables that may be set around the tests and would change the output.
 _LOOSE = ("NO_COLOR", "COLUMNS", "TERM", "FEEDLINE_PYTHON", "FEEDLINE_TOKEN", "PYTHONUNBUFFERED")
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Ours, without what changes the output; 100 columns."""
+    """Our environment, without what changes the output; 100 columns."""
     kept = {key: value for key, value in os.environ.items() if key not in _LOOSE}
     return {**kept, "COLUMNS": "100", **more}
 
@@ -37,39 +37,39 @@ def binary() -> list[str]:
     return [str(BINARY)]
 
 
-def ignoring(name: str, door: Sequence[str]) -> list[str]:
-    """Begin with a signal that is ignored, as some who start others leave it."""
+def ignoring(name: str, program: Sequence[str]) -> list[str]:
+    """Start the program with a signal ignored, as some parent processes leave it."""
     code = (
         f"import os, signal, sys; signal.signal(signal.{name}, signal.SIG_IGN);"
         "os.execv(sys.argv[1], sys.argv[1:])"
     )
-    return [sys.executable, "-c", code, *door]
+    return [sys.executable, "-c", code, *program]
 
 
 def run(
-    *args: str, door: Sequence[str] = WHEEL, cwd: Path | None = None, **env: str
+    *args: str, program: Sequence[str] = WHEEL, cwd: Path | None = None, **env: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(
-        [*door, *args],
+        [*program, *args],
         capture_output=True,
         text=True,
         cwd=cwd,
         env=environment(**env),
         stdin=subprocess.DEVNULL,
-        timeout=PATIENCE_SECS,
+        timeout=TIMEOUT_SECS,
         check=False,
     )
 
 
 class Command:
-    """One that goes on; what it writes is read as it comes."""
+    """A command that keeps running; its output is read as it comes."""
 
     def __init__(
-        self, *args: str, door: Sequence[str] = WHEEL, cwd: Path | None = None, **env: str
+        self, *args: str, program: Sequence[str] = WHEEL, cwd: Path | None = None, **env: str
     ) -> None:
         self._popen = subprocess.Popen(
-            [*door, *args],
+            [*program, *args],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -114,9 +114,9 @@ class Command:
 
     def exit_code(self) -> int:
         """Wait for its end, and for all that it wrote."""
-        code = self._popen.wait(PATIENCE_SECS)
+        code = self._popen.wait(TIMEOUT_SECS)
         for reader in self._readers:
-            reader.join(PATIENCE_SECS)
+            reader.join(TIMEOUT_SECS)
         return code
 
     def end(self) -> None:
@@ -130,7 +130,7 @@ def end(process: subprocess.Popen[Any]) -> None:
         process.wait(10)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait(PATIENCE_SECS)
+        process.wait(TIMEOUT_SECS)
 
 
 Begin = Callable[..., Command]
@@ -142,9 +142,9 @@ def begin(folder: Path) -> Iterator[Begin]:
     commands: list[Command] = []
 
     def start(
-        *args: str, door: Sequence[str] = WHEEL, cwd: Path | None = None, **env: str
+        *args: str, program: Sequence[str] = WHEEL, cwd: Path | None = None, **env: str
     ) -> Command:
-        commands.append(Command(*args, door=door, cwd=cwd, **env))
+        commands.append(Command(*args, program=program, cwd=cwd, **env))
         return commands[-1]
 
     yield start

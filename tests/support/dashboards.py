@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import feedline
 from support.child import say
-from support.waiting import PATIENCE_SECS
+from support.waiting import TIMEOUT_SECS
 
 LOADER: dict[str, Any] = {
     "loader": "Resumable",
@@ -48,11 +48,11 @@ class Dashboard:
         return self._stderr.read()
 
     def end(self, number: int) -> tuple[int, str]:
-        """Send a signal: the exit code, and what else was on stdout."""
+        """Send a signal; return the exit code, and what else was on stdout."""
         self._popen.send_signal(number)
         assert self._popen.stdout is not None
         rest = self._popen.stdout.read()
-        return self._popen.wait(PATIENCE_SECS), rest
+        return self._popen.wait(TIMEOUT_SECS), rest
 
     def close(self) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -60,7 +60,7 @@ class Dashboard:
                 self.end(signal.SIGTERM)
         if self._popen.poll() is None:
             self._popen.kill()
-            self._popen.wait(PATIENCE_SECS)
+            self._popen.wait(TIMEOUT_SECS)
         assert self._popen.stdout is not None
         self._popen.stdout.close()
         self._stderr.close()
@@ -69,7 +69,7 @@ class Dashboard:
         self, path: str = "/", *, method: str = "GET", **headers: str
     ) -> tuple[int, Mapping[str, str], str]:
         """Give status, headers and body. Underscores in headers' names are hyphens."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECS)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_SECS)
         try:
             named = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request(method, path, headers=named)
@@ -79,7 +79,7 @@ class Dashboard:
             connection.close()
 
     def feeds(self) -> dict[str, Any]:
-        """Give what is known of each feed, by its name."""
+        """Return what is known about each feed, by its name."""
         body = json.loads(self.ask("/api/feeds")[2])
         return {feed["name"]: feed for feed in body["feeds"]}
 

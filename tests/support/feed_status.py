@@ -1,4 +1,4 @@
-"""Asking the command line how feeds stand."""
+"""Asking the command line for the state of feeds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any
 
-from support.waiting import PATIENCE_SECS
+from support.waiting import TIMEOUT_SECS
 
 FEEDLINE = [sys.executable, "-m", "feedline"]
 
@@ -17,13 +17,13 @@ View = dict[str, Any]
 
 def feedline_run(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
-    options = {"capture_output": True, "text": True, "timeout": PATIENCE_SECS, **options}
+    options = {"capture_output": True, "text": True, "timeout": TIMEOUT_SECS, **options}
     return subprocess.run([*FEEDLINE, *args], check=False, **options)
 
 
 def top(name: str, *, interval_secs: float = 1.0) -> View:
-    """Give what `feedline top --json` says of one feed, over this time, once that answers."""
-    deadline = time.monotonic() + PATIENCE_SECS
+    """Return what `feedline top --json` reports about one feed, once that answers."""
+    deadline = time.monotonic() + TIMEOUT_SECS
     while True:
         done = feedline_run("top", name, "--json", "--interval-secs", str(interval_secs))
         assert done.returncode == 0, done.stderr
@@ -35,8 +35,8 @@ def top(name: str, *, interval_secs: float = 1.0) -> View:
 
 
 def judged(name: str, kind: str, *words: str) -> View:
-    """Look until the verdict is of this kind and has these words; a longer look must agree."""
-    deadline = time.monotonic() + PATIENCE_SECS
+    """Poll until the verdict is of this kind and has these words; a longer one must agree."""
+    deadline = time.monotonic() + TIMEOUT_SECS
     while True:
         view = top(name)
         verdict = view["verdict"]

@@ -40,7 +40,7 @@ def wait_for_a_lock(release: Path) -> None:
 
 
 def wait_with_the_gil(release: Path) -> None:
-    """In native code that has never heard of the GIL, until `release_the_gil`."""
+    """In native code that holds the GIL, until `release_the_gil`."""
     pipe = os.open(release.with_name("gil"), os.O_RDWR)
     ctypes.PyDLL(None).read(pipe, ctypes.create_string_buffer(1), 1)
     os.close(pipe)
@@ -152,7 +152,7 @@ def consume(**options: Any) -> None:
 
 
 def come_early() -> None:
-    """Be there before the feed is."""
+    """Attach before the feed exists."""
     say("looking")
     consume()
 

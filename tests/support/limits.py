@@ -1,4 +1,4 @@
-"""Less than the machine has: control groups with little memory, and a disk that is slow."""
+"""Limits: control groups with little memory or CPU time, and a slow disk."""
 
 from __future__ import annotations
 

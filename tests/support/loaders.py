@@ -75,7 +75,7 @@ class Sized(Numbered):
 
 
 class ByEpoch(Sized):
-    """Whose epochs depend on their number alone, as those of a seeded sampler do."""
+    """A loader whose epochs depend on their number alone, as with a seeded sampler."""
 
     def set_epoch(self, epoch: int) -> None:
         self.epochs_begun = epoch

@@ -1,4 +1,4 @@
-"""Child processes: started from a function, heard through JSON lines, never left behind."""
+"""Child processes: started from a function, read through JSON lines, never left behind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from support.stopping import resume, stop
-from support.waiting import PATIENCE_SECS
+from support.waiting import TIMEOUT_SECS
 
 TESTS = Path(__file__).parents[1]
 FAULTS = Path(os.environ.get("CARGO_TARGET_DIR", TESTS.parent / "target")).absolute() / "faults"
@@ -28,7 +28,7 @@ Report = dict[str, Any]
 class Child:
     """A Python process that runs one top-level function of a test module."""
 
-    patience_secs = PATIENCE_SECS
+    timeout_secs = TIMEOUT_SECS
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Child:
             env=_environment(fault),
         )
         self._reports: queue.SimpleQueue[Report | None] = queue.SimpleQueue()
-        # A reader of its own: a child that says much must not block on a full pipe.
+        # A thread of its own reads: a child that writes much must not block on a full pipe.
         threading.Thread(target=self._listen, daemon=True).start()
 
     @property
@@ -65,7 +65,7 @@ class Child:
 
     def report(self, *, within_secs: float | None = None) -> Report:
         """Wait for the next report, whatever it is."""
-        within_secs = self.patience_secs if within_secs is None else within_secs
+        within_secs = self.timeout_secs if within_secs is None else within_secs
         try:
             report = self._reports.get(timeout=within_secs)
         except queue.Empty:
@@ -107,12 +107,12 @@ class Child:
         self._popen.stdin.flush()
 
     def ask(self, word: str) -> Report:
-        """Tells a word and gives the report of the same name."""
+        """Send a word and return the report of the same name."""
         self.tell(word)
         return self.expect(word)
 
     def exit_code(self, *, within_secs: float | None = None) -> int:
-        return self._popen.wait(self.patience_secs if within_secs is None else within_secs)
+        return self._popen.wait(self.timeout_secs if within_secs is None else within_secs)
 
     @property
     def running(self) -> bool:
@@ -130,11 +130,11 @@ class Child:
         return at
 
     def stop(self) -> None:
-        """Stop all its threads; `resume` has it go on."""
+        """Stop all its threads; `resume` lets it go on."""
         stop(self.pid)
 
     def resume(self) -> float:
-        """Have it go on, and give the time at which it was told to."""
+        """Let it go on, and return the time at which it was told to."""
         at = time.monotonic()
         resume(self.pid)
         return at
@@ -142,7 +142,7 @@ class Child:
     def kill(self) -> float:
         """`kill -9`, and the time at which it was sent."""
         at = self.signal(signal.SIGKILL)
-        self._popen.wait(PATIENCE_SECS)
+        self._popen.wait(TIMEOUT_SECS)
         return at
 
     def finish(self) -> str | None:
@@ -151,12 +151,12 @@ class Child:
             with contextlib.suppress(BrokenPipeError):
                 self._popen.stdin.close()
         try:
-            self._popen.wait(PATIENCE_SECS)
+            self._popen.wait(TIMEOUT_SECS)
             return None
         except subprocess.TimeoutExpired:
             self._popen.send_signal(signal.SIGABRT)
             try:
-                self._popen.wait(PATIENCE_SECS)
+                self._popen.wait(TIMEOUT_SECS)
             except subprocess.TimeoutExpired:
                 self.kill()
             return f"{self.role} had to be killed\n{self.stderr}"
@@ -206,7 +206,7 @@ def children_of(process: int | str) -> list[int]:
     """Find direct children, zombies too, apart from multiprocessing's own book-keeping process."""
     found = []
     for task in Path(f"/proc/{process}/task").iterdir():
-        # A thread, or a child, may end while we look.
+        # A thread, or a child, may end meanwhile.
         with contextlib.suppress(OSError):
             for pid in (task / "children").read_text().split():
                 if not _keeps_books(Path("/proc", pid)):

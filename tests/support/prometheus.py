@@ -8,7 +8,7 @@ import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
 
-PATIENCE_SECS = 20.0
+TIMEOUT_SECS = 20.0
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -16,7 +16,7 @@ Labels = tuple[tuple[str, str], ...]
 def scrape(port: int) -> str:
     """Ask as Prometheus does."""
     url = f"http://127.0.0.1:{port}/metrics"
-    with urllib.request.urlopen(url, timeout=PATIENCE_SECS) as response:
+    with urllib.request.urlopen(url, timeout=TIMEOUT_SECS) as response:
         assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
         return str(response.read().decode())
 
@@ -36,7 +36,7 @@ def numbers(text: str) -> dict[str, dict[Labels, float]]:
 def ask(port: int, request: bytes) -> bytes:
     """Send these bytes, and give all that is answered."""
     answer = b""
-    connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECS)
+    connection = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECS)
     with connection, contextlib.suppress(ConnectionError):
         connection.sendall(request)
         while part := connection.recv(65536):

@@ -1,4 +1,4 @@
-"""What a consumer got, and what it should have got: the yardstick of every exactness test."""
+"""What a consumer got, and what it should have got: the check of every exactness test."""
 
 from __future__ import annotations
 

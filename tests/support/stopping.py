@@ -1,4 +1,4 @@
-"""Stopping processes for a while: all their threads, and never against another who does the same.
+"""Stopping processes for a while: all their threads, and only by one stopper at a time.
 
 A soak (`tests/soak`) stops processes of tests at random moments and has them go on; one that a test
 has stopped must stay so. Both therefore do it here: in the folder FEEDLINE_SOAK a test leaves a
@@ -47,7 +47,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def stop_in_passing(pid: int, soak: Path) -> bool:
-    """Stop a process behind its test's back; False if the test has stopped it, or it is gone."""
+    """Stop a process unknown to its test; False if the test has stopped it, or it ended."""
     with _locked(soak), contextlib.suppress(ProcessLookupError):
         if not _claim(soak, pid).exists() and not is_stopped(pid):
             os.kill(pid, signal.SIGSTOP)
@@ -66,7 +66,7 @@ def _states_of_threads(pid: int) -> dict[str, str]:
     states = {}
     with contextlib.suppress(FileNotFoundError):
         for task in Path(f"/proc/{pid}/task").iterdir():
-            # It may end while we look.
+            # It may end meanwhile.
             with contextlib.suppress(OSError):
                 states[task.name] = (task / "stat").read_text().rpartition(")")[2].split()[0]
     return states

@@ -118,7 +118,7 @@ def consume(epochs: int = 3, hold: bool = False, linger: bool = False, **options
 
 
 def die_after(batches: int, **options: Any) -> None:
-    """Take a few batches, say so, and be gone without a word when told."""
+    """Take a few batches, report it, and exit without cleaning up when told."""
     consumer = TensorConsumer(**options)
     held = [next(consumer) for _ in range(batches)]
     say("holding", batches=len(held))

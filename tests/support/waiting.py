@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-PATIENCE_SECS = 60.0
+TIMEOUT_SECS = 60.0
 
 
-def eventually(condition: Callable[[], bool], *, within_secs: float = PATIENCE_SECS) -> None:
+def eventually(condition: Callable[[], bool], *, within_secs: float = TIMEOUT_SECS) -> None:
     """Poll until the condition holds."""
     deadline = time.monotonic() + within_secs
     while not condition():
@@ -25,7 +25,7 @@ def allow_to_go_wrong(secs: float) -> None:
 
 
 def best_of(measure: Callable[[], float], *, below_secs: float, rounds: int = 5) -> None:
-    """Measure until a round takes less: another's work on this machine isn't ours."""
+    """Measure until a round takes less: other processes may slow down some rounds."""
     took: list[float] = []
     while not took or min(took) >= below_secs:
         assert len(took) < rounds, f"took {took} s, never less than {below_secs} s"

@@ -3,20 +3,22 @@
 //! | module | what it owns |
 //! |---|---|
 //! | [`args`] | every command, its options, its help |
-//! | [`watch`] | looking at feeds again and again; `look` is one look, `view` what several come to, `machine` what the cores do |
+//! | [`watch`] | polling feeds again and again: `observation` is one poll of a feed, `view` what several add up to, `machine` what the cores do |
 //! | [`verdict`] | what the numbers mean, and what to change |
 //! | `ls`, `stop`, ... | a command each |
 //!
-//! One program with two doors: the plain binary, and the Python package's `feedline` command, which calls [`main`] from the
-//! extension. What needs Python (`serve`, `demo`, `bench`) is parsed here and done there.
+//! One program with two entry points: the plain binary, and the Python package's `feedline` command, which calls [`main`] from
+//! the
+//! extension. Commands that need Python (`serve`, `demo`, `bench`) are parsed here and run there.
 
 pub mod args;
 mod dashboard;
 mod doctor;
-mod look;
+mod format;
 mod ls;
 mod machine;
 mod metrics;
+mod observation;
 mod output;
 mod run;
 mod stop;
@@ -24,7 +26,6 @@ mod top;
 pub mod verdict;
 mod view;
 pub mod watch;
-mod words;
 
 use std::ffi::OsString;
 
@@ -41,7 +42,7 @@ pub struct Host {
     pub is_python: bool,
 }
 
-/// What is left to do.
+/// What is left to do for the caller.
 #[derive(Debug)]
 pub enum Outcome {
     /// Nothing but to exit, with this code.
@@ -55,7 +56,7 @@ pub enum Outcome {
     },
 }
 
-/// Does what was typed, without the program's own name.
+/// Runs a command line, which is given without the program's own name.
 pub fn main(args: impl IntoIterator<Item = OsString>, host: &Host) -> Outcome {
     let args: Vec<OsString> = std::iter::once(OsString::from("feedline")).chain(args).collect();
     let cli = match Cli::try_parse_from(&args) {
@@ -65,7 +66,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, host: &Host) -> Outcome {
             return Outcome::Exit(2);
         }
         Err(help) => {
-            // It was asked for: data.
+            // The user asked for the help, so it is data.
             let _ = help.print();
             return Outcome::Exit(0);
         }
@@ -77,7 +78,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, host: &Host) -> Outcome {
 }
 
 fn act(command: Command, host: &Host) -> anyhow::Result<Outcome> {
-    run::heed_children()?;
+    run::stop_ignoring_children()?;
     if let Command::Ls(_) | Command::Top(_) | Command::Stop(_) | Command::Dashboard(_) | Command::Metrics(_) = command {
         feedline_core::names::check_readable()?;
     }

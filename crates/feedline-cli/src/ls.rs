@@ -2,24 +2,24 @@
 
 use std::time::Duration;
 
+use feedline_core::control_client::ControlClient;
 use feedline_core::names::{self, FeedInfo};
 use feedline_core::proc;
 use feedline_core::stats::ServerStats;
-use feedline_core::visitor::Visitor;
 use serde_json::json;
 
 use crate::args::Ls;
+use crate::format::bytes;
 use crate::output::{print, say, table};
-use crate::words::bytes;
 
-/// How long a server may take to answer: one that is stopped is listed all the same.
+/// How long a server may take to answer; a server that is stopped is listed all the same.
 const ANSWER: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(options: &Ls) -> anyhow::Result<()> {
     let feeds: Vec<(FeedInfo, Option<ServerStats>)> = names::feeds()
         .into_iter()
         .map(|feed| {
-            let stats = Visitor::connect(&feed.name).and_then(|mut visitor| visitor.stats(ANSWER)).ok();
+            let stats = ControlClient::connect(&feed.name).and_then(|mut client| client.stats(ANSWER)).ok();
             (feed, stats)
         })
         .collect();
@@ -61,7 +61,7 @@ pub(crate) fn run(options: &Ls) -> anyhow::Result<()> {
     Ok(print(&table(&rows))?)
 }
 
-/// The memory of a server's process without its rings; feeds of one pid share it.
+/// The memory of a server's process without its rings; feeds with the same pid share it.
 fn server_bytes(pid: u32) -> Option<u64> {
     proc::memory_bytes(pid).map(|(_, private)| private)
 }

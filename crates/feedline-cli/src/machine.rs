@@ -1,8 +1,11 @@
-//! What the machine has to give: how many cores, how busy they are, how many a process may use.
+//! The machine's cores: how many there are, how busy they are, how many a process may use.
 
 use std::collections::BTreeMap;
 use std::fs;
 
+use feedline_core::proc::group_folders;
+use rustix::process::Pid;
+use rustix::thread::sched_getaffinity;
 use serde::Serialize;
 
 /// Over the last seconds.
@@ -10,34 +13,34 @@ use serde::Serialize;
 pub struct Machine {
     /// Cores of the machine.
     pub cores: u32,
-    /// How busy all of them are, by whomever.
+    /// How busy all of them are, with any process.
     pub busy_share: f64,
     /// How many of them the server and its workers may use: `taskset`, or a container's limit, may leave it fewer.
     pub allowed_cores: f64,
-    /// How many of those nobody uses.
+    /// How many of those are idle.
     pub free_cores: f64,
-    /// In how many of its periods a container's limit was used up.
+    /// The share of its periods in which a container's CPU limit was used up.
     pub throttled_share: f64,
 }
 
-/// What a process may compute with, at one moment: clocks that only grow.
+/// What a process may compute with, at one moment. All counters only grow.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cores {
     /// The clocks of each core of the machine.
     ticks: BTreeMap<u32, Ticks>,
-    /// Those that the process may run on; all, if nobody tells.
+    /// The cores that the process may run on; all of them, if that is not known.
     may_use: Vec<u32>,
     quota: Option<Quota>,
 }
 
-/// How long a core has been there since the machine started, in ticks, and how much of it somebody computed.
+/// How long a core has existed since the machine started, in ticks, and for how much of that it was busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Ticks {
     busy: u64,
     all: u64,
 }
 
-/// The limit of a control group: so many cores' time in each period.
+/// The CPU limit of a control group: this many cores' time in each period.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Quota {
     cores: f64,
@@ -47,7 +50,7 @@ struct Quota {
 }
 
 impl Machine {
-    /// Between two looks, in which the feed's own processes kept so many cores busy.
+    /// Between two observations, in which the feed's own processes kept `used_cores` busy.
     pub(crate) fn new(before: &Cores, now: &Cores, used_cores: f64) -> Self {
         let all: Vec<u32> = now.ticks.keys().copied().collect();
         let cores = all.len() as f64;
@@ -57,7 +60,7 @@ impl Machine {
         if let Some(quota) = now.quota.filter(|quota| quota.cores < may_use) {
             allowed_cores = quota.cores;
             throttled_share = quota.throttled_since(before.quota);
-            // Others in the same group are not known, but that they left nothing is.
+            // What other processes of the group use is not known; when the limit was used up, they left nothing.
             let left = if throttled_share >= THROTTLED { 0.0 } else { quota.cores - used_cores };
             free_cores = free_cores.min(left);
         }
@@ -70,25 +73,23 @@ impl Machine {
         self.cores > 0 && self.free_cores <= (1.0 - BUSY) * self.allowed_cores
     }
 
-    /// Whether a limit of its own is what it has used up.
+    /// Whether its control group's limit is what it has used up.
     pub(crate) fn is_throttled(&self) -> bool {
         self.throttled_share >= THROTTLED
     }
 }
 
-/// More than this is all that cores give.
+/// Cores that are busier than this have nothing left.
 const BUSY: f64 = 0.92;
-/// Less than this is an accident.
+/// A smaller share of throttled periods may be chance.
 const THROTTLED: f64 = 0.2;
 
 impl Cores {
-    /// As they are for this process.
+    /// The cores, as this process may use them now.
     pub fn of(pid: u32) -> Self {
         let ticks = fs::read_to_string("/proc/stat").map(|text| parse_ticks(&text)).unwrap_or_default();
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-        let list = list.and_then(|list| listed(list.trim()));
-        let is_allowed = |core: &u32| list.as_ref().is_none_or(|list| list.iter().any(|range| range.contains(core)));
+        let allowed = Pid::from_raw(pid.cast_signed()).and_then(|pid| sched_getaffinity(Some(pid)).ok());
+        let is_allowed = |core: &u32| allowed.as_ref().is_none_or(|allowed| allowed.is_set(*core as usize));
         let may_use = ticks.keys().copied().filter(is_allowed).collect();
         Self { may_use, quota: Quota::of(pid), ticks }
     }
@@ -100,7 +101,7 @@ impl Cores {
     }
 }
 
-/// `cpu0 user nice system idle iowait irq softirq steal guest guest_nice`, a line for each core; the first is their sum.
+/// `cpu0 user nice system idle iowait irq softirq steal guest guest_nice`, a line for each core; the first line is their sum.
 fn parse_ticks(stat: &str) -> BTreeMap<u32, Ticks> {
     let mut cores = BTreeMap::new();
     for line in stat.lines() {
@@ -114,43 +115,11 @@ fn parse_ticks(stat: &str) -> BTreeMap<u32, Ticks> {
     cores
 }
 
-/// `0-3,8,10-11`: three ranges.
-fn listed(list: &str) -> Option<Vec<std::ops::RangeInclusive<u32>>> {
-    let range = |text: &str| {
-        let (first, last) = text.split_once('-').unwrap_or((text, text));
-        Some(first.parse().ok()?..=last.parse().ok()?)
-    };
-    list.split(',').map(range).collect()
-}
-
 impl Quota {
-    /// The tightest on the way from its control group to the root, both versions of the interface.
+    /// The tightest limit on the way from its control group to the root.
     fn of(pid: u32) -> Option<Self> {
-        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-        let mut tightest: Option<Self> = None;
-        for line in groups.lines() {
-            let mut parts = line.splitn(3, ':').skip(1);
-            let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
-            let root = match controllers {
-                "" => "/sys/fs/cgroup",
-                list if list.split(',').any(|name| name == "cpu") => "/sys/fs/cgroup/cpu",
-                _ => continue,
-            };
-            let mut path = path.trim_end_matches('/');
-            loop {
-                let found = Self::in_folder(&format!("{root}{path}"));
-                if let Some(quota) = found
-                    && tightest.is_none_or(|other| quota.cores < other.cores)
-                {
-                    tightest = Some(quota);
-                }
-                match path.rfind('/') {
-                    Some(index) => path = &path[..index],
-                    None => break,
-                }
-            }
-        }
-        tightest
+        let quotas = group_folders(pid, "cpu").into_iter().filter_map(|folder| Self::in_folder(&folder));
+        quotas.min_by(|left, right| left.cores.total_cmp(&right.cores))
     }
 
     fn in_folder(folder: &str) -> Option<Self> {
@@ -228,14 +197,12 @@ mod tests {
         let quiet = machine(&[0, 1], Some((quota(0.5, 100, 7), quota(0.5, 200, 8))), 0.3);
         is(quiet.free_cores, 0.2);
         is(quiet.allowed_cores, 0.5);
-        // More than there is.
+        // A quota of more cores than the process may use limits nothing.
         is(machine(&[0, 1], Some((quota(9.0, 0, 0), quota(9.0, 9, 9))), 0.0).throttled_share, 0.0);
     }
 
     #[test]
     fn what_the_kernel_writes_is_read() {
-        assert_eq!(listed("0-3,8"), Some(vec![0..=3, 8..=8]));
-        assert_eq!(["", "x", "1-"].map(listed), [None, None, None]);
         let quotas = ["150000 100000\n", "max 100000\n", "-1 100000", "", "5 0"];
         assert_eq!(quotas.map(quota_cores), [Some(1.5), None, None, None, None]);
     }

@@ -1,4 +1,4 @@
-//! `feedline`, without Python: what needs it is handed to `python -m feedline`.
+//! The `feedline` binary, without Python: commands that need Python are handed to `python -m feedline`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -6,8 +6,8 @@ use std::process::{Command, ExitCode, Stdio};
 
 use feedline_cli::{Host, Outcome};
 
-/// Whether the package is there, without importing it.
-const LOOK: &str = "import importlib.util, sys; sys.exit(importlib.util.find_spec('feedline') is None)";
+/// Finds out whether the package is installed, without importing it.
+const FIND_PACKAGE: &str = "import importlib.util, sys; sys.exit(importlib.util.find_spec('feedline') is None)";
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     match feedline_cli::main(args.clone(), &host) {
         Outcome::Exit(code) => code.into(),
         Outcome::Python { command, .. } => {
-            let why = hand_over(&args);
+            let why = exec_python(&args);
             eprintln!(
                 "error: `feedline {command}` needs Python with the package feedline: {why}\n  \
                  set FEEDLINE_PYTHON to an interpreter that has it, or install it there: pip install . in a clone"
@@ -26,8 +26,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Becomes `python -m feedline`; comes back only to say why that can't be.
-fn hand_over(args: &[OsString]) -> String {
+/// Replaces this process by `python -m feedline`. Returns only if that fails: why.
+fn exec_python(args: &[OsString]) -> String {
     let named = std::env::var_os("FEEDLINE_PYTHON").filter(|name| !name.is_empty());
     let candidates = named.map_or_else(|| vec!["python3".into(), "python".into()], |name| vec![name]);
     let mut reasons = Vec::new();
@@ -46,6 +46,6 @@ fn hand_over(args: &[OsString]) -> String {
 
 fn has_package(python: &OsStr) -> std::io::Result<bool> {
     let mut command = Command::new(python);
-    command.args(["-c", LOOK]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.args(["-c", FIND_PACKAGE]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     Ok(command.status()?.success())
 }

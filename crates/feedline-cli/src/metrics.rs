@@ -1,11 +1,12 @@
 //! `feedline metrics`: the numbers of all feeds of this user, printed once, on a port, or in a file.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use feedline_core::metrics::{Lines, Look, Port, SILENT, text};
+use feedline_core::metrics::{HttpExporter, JsonLinesExporter, ReadStats, SILENT, text};
 use feedline_core::names;
 use feedline_core::stats::ServerStats;
+use feedline_shm::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::Metrics;
@@ -16,28 +17,28 @@ pub(crate) fn run(options: &Metrics) -> anyhow::Result<u8> {
     if options.port.is_none() && options.file.is_none() {
         return once();
     }
-    let port = options.port.map(Port::open).transpose()?;
-    let lines = options.file.as_deref().map(Lines::open).transpose()?;
+    let port = options.port.map(HttpExporter::open).transpose()?;
+    let lines = options.file.as_deref().map(JsonLinesExporter::open).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
-        // Before anything is said: who reads it may send one.
+        // Before anything is printed: a program that reads it may send a signal at once.
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let watcher = Arc::new(Mutex::new(Watcher::default()));
-        let look = || -> Look {
+        let read_stats = || -> ReadStats {
             let watcher = Arc::clone(&watcher);
-            Box::new(move || look_at_all(&mut watcher.lock().unwrap_or_else(PoisonError::into_inner)))
+            Box::new(move || poll_all(&mut watcher.lock()))
         };
-        let mut outlets = Vec::new();
+        let mut exporters = Vec::new();
         if let Some(port) = port {
             let number = port.number();
-            outlets.push(port.serve(look())?);
+            exporters.push(port.serve(read_stats())?);
             say(&format!("answering Prometheus on http://127.0.0.1:{number}/metrics; Ctrl-C ends it"));
         }
         if let Some((lines, path)) = lines.zip(options.file.as_deref()) {
             let interval = Duration::from_secs_f64(options.interval_secs);
             let warn = |text: &str| say(&format!("warning: {text}"));
-            outlets.push(lines.write(interval, look(), Box::new(warn))?);
+            exporters.push(lines.write(interval, read_stats(), Box::new(warn))?);
             let (path, secs) = (path.display(), options.interval_secs);
             say(&format!("appending a line per feed to {path} every {secs} s; Ctrl-C ends it"));
         }
@@ -49,7 +50,7 @@ pub(crate) fn run(options: &Metrics) -> anyhow::Result<u8> {
 }
 
 fn once() -> anyhow::Result<u8> {
-    let feeds = look_at_all(&mut Watcher::default());
+    let feeds = poll_all(&mut Watcher::default());
     for feed in &feeds {
         if feed.state == SILENT {
             say(&format!(
@@ -67,7 +68,7 @@ fn once() -> anyhow::Result<u8> {
     Ok(0)
 }
 
-fn look_at_all(watcher: &mut Watcher) -> Vec<ServerStats> {
+fn poll_all(watcher: &mut Watcher) -> Vec<ServerStats> {
     let stats = |Found { feed, view }: Found| match view {
         Ok(view) => view.stats,
         Err(why) => ServerStats {
@@ -78,5 +79,5 @@ fn look_at_all(watcher: &mut Watcher) -> Vec<ServerStats> {
             ..ServerStats::default()
         },
     };
-    watcher.look().into_iter().map(stats).collect()
+    watcher.poll().into_iter().map(stats).collect()
 }

@@ -1,4 +1,4 @@
-//! What goes where: data to stdout, talk to stderr, an exit code to whoever called.
+//! What goes where: data to stdout, messages to stderr, an exit code to the caller.
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -19,7 +19,7 @@ impl std::fmt::Display for Failed {
 
 impl std::error::Error for Failed {}
 
-/// Something that was typed and can't be: the same, with another exit code.
+/// Arguments that cannot be used: as `Failed`, with another exit code.
 #[derive(Debug)]
 pub struct Misused(pub String);
 
@@ -38,14 +38,14 @@ pub(crate) fn print(text: &str) -> std::io::Result<()> {
     stdout.flush()
 }
 
-/// Prints a line of talk.
+/// Prints a message.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Tells of an error: the exit code.
+/// Reports an error. Returns the exit code.
 pub(crate) fn report(error: &anyhow::Error) -> u8 {
-    // Whoever read our output has had enough of it.
+    // The reader of our output has closed it.
     if error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe) {
         return 0;
     }
@@ -54,7 +54,7 @@ pub(crate) fn report(error: &anyhow::Error) -> u8 {
     if error.is::<Misused>() { 2 } else { 1 }
 }
 
-/// Tells of arguments that can't be, and where to read more: in the help of the command that they were for.
+/// Reports wrong arguments, and where to read more: in the help of the command that they were for.
 pub(crate) fn misused(error: &clap::Error, args: &[OsString]) {
     let text = error.render();
     let text = if is_coloured(&std::io::stderr()) { text.ansi().to_string() } else { text.to_string() };
@@ -75,7 +75,7 @@ pub(crate) fn is_coloured(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && !is_plain && !is_dumb
 }
 
-/// A table: the columns in which every cell but the first is a number are set to the right.
+/// A table. Columns whose cells are all numbers, except the header, are aligned right.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();

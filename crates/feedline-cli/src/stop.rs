@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use feedline_core::visitor::Visitor;
+use feedline_core::control_client::ControlClient;
 use feedline_core::{Error, names};
 
 use crate::args::Stop;
@@ -21,7 +21,7 @@ pub(crate) fn run(options: &Stop) -> anyhow::Result<()> {
         say("no feeds run for this user");
     }
     let timeout = Duration::from_secs_f64(options.timeout_secs);
-    // One that can't be stopped doesn't save the others.
+    // A feed that can't be stopped doesn't keep the others from being stopped.
     let mut failed = None;
     for name in names {
         match stop(&name, timeout) {
@@ -36,7 +36,7 @@ pub(crate) fn run(options: &Stop) -> anyhow::Result<()> {
     failed.map_or(Ok(()), Err)
 }
 
-/// Nobody said which feed to end.
+/// The user has not said which feed to end.
 fn which_one() -> Misused {
     let feeds = names::feeds();
     let running: Vec<&str> = feeds.iter().map(|feed| feed.name.as_str()).collect();
@@ -48,11 +48,11 @@ fn which_one() -> Misused {
     Misused(format!("which feed is to be stopped?\n  {way_out}"))
 }
 
-/// Ends a feed: who served it.
+/// Ends a feed. Returns the pid of its server.
 fn stop(name: &str, timeout: Duration) -> anyhow::Result<u32> {
-    let visitor = connect(name)?;
-    let pid = visitor.server_pid();
-    if visitor.stop(timeout)? {
+    let client = connect(name)?;
+    let pid = client.server_pid();
+    if client.stop(timeout)? {
         return Ok(pid);
     }
     let secs = timeout.as_secs_f64();
@@ -64,15 +64,15 @@ fn stop(name: &str, timeout: Duration) -> anyhow::Result<u32> {
 }
 
 /// Connects to a feed that was named on the command line.
-pub(crate) fn connect(name: &str) -> anyhow::Result<Visitor> {
-    Visitor::connect(name).map_err(|error| match error {
+pub(crate) fn connect(name: &str) -> anyhow::Result<ControlClient> {
+    ControlClient::connect(name).map_err(|error| match error {
         Error::NotFound { .. } => not_found(name).into(),
         Error::BadName(text) => Misused(text).into(),
         other => other.into(),
     })
 }
 
-/// No feed has this name: which has one like it, or how to find out.
+/// No feed has this name: says which feed has a similar one, or how to find out.
 pub(crate) fn not_found(name: &str) -> Failed {
     let feeds = names::feeds();
     let like = |other: &str| strsim::jaro_winkler(other, name);

@@ -1,11 +1,11 @@
 //! `feedline top`: who is attached, who waits for whom, and what to change. Live in a terminal, or once as text or JSON.
 //!
-//! `page` makes lines of what was seen, `rows` the consumers' part of them; `live` keeps them on the screen.
+//! `page` makes lines of the views, `rows` the consumers' part of them; `live` keeps them on the screen.
 
 mod live;
 mod page;
-mod paint;
 mod rows;
+mod style;
 #[cfg(test)]
 mod tests;
 
@@ -19,16 +19,16 @@ use crate::args::Top;
 use crate::output::{Failed, is_coloured, print, say};
 use crate::watch::{Found, Watcher};
 
-/// What is seen in less is too little for a verdict.
+/// A shorter observation is not enough for a verdict.
 const SHORTEST: Duration = Duration::from_millis(500);
-/// Where nobody tells how wide the output may be.
+/// The width where the terminal's is not known.
 const WIDTH: u16 = 120;
 
 pub(crate) fn run(options: &Top) -> anyhow::Result<u8> {
     all_run(&options.names)?;
     let interval = Duration::from_secs_f64(options.interval_secs);
     if options.json {
-        let found = look(&options.names, interval)?;
+        let found = poll(&options.names, interval)?;
         print(&format!("{:#}\n", json!(found.iter().map(Found::json).collect::<Vec<_>>())))?;
         return Ok(0);
     }
@@ -40,28 +40,28 @@ pub(crate) fn run(options: &Top) -> anyhow::Result<u8> {
     if !options.once {
         say("not a live terminal: looking once (--once does so without this line)");
     }
-    let found = look(&options.names, interval)?;
+    let found = poll(&options.names, interval)?;
     if found.is_empty() {
         say(&format!("no feeds run for this user (looked in {})", names::folder().display()));
         return Ok(0);
     }
     let lines = page::lines(&found, width());
-    print(&if is_coloured(&stdout) { paint::ansi(&lines) } else { paint::plain(&lines) })?;
+    print(&if is_coloured(&stdout) { style::ansi(&lines) } else { style::plain(&lines) })?;
     Ok(0)
 }
 
-/// Two looks, or there would be no rates.
-fn look(names: &[String], interval: Duration) -> anyhow::Result<Vec<Found>> {
+/// Polls twice, because rates need two observations.
+fn poll(names: &[String], interval: Duration) -> anyhow::Result<Vec<Found>> {
     let mut watcher = Watcher::new(names.to_vec());
-    if !watcher.look().is_empty() {
+    if !watcher.poll().is_empty() {
         std::thread::sleep(interval.max(SHORTEST));
     }
-    let found = watcher.look();
+    let found = watcher.poll();
     all_run(names)?;
     Ok(found)
 }
 
-/// Refuses names of feeds that don't run.
+/// Refuses names of feeds that are not running.
 fn all_run(names: &[String]) -> Result<(), Failed> {
     let running = names::feeds();
     let Some(missing) = names.iter().find(|name| !running.iter().any(|feed| feed.name == **name)) else {

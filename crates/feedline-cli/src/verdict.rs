@@ -16,24 +16,25 @@ mod cause;
 #[cfg(test)]
 mod tests;
 
+use feedline_core::options::Name;
 use feedline_core::stats::{ConsumerStats, ServerStats};
 use serde::Serialize;
 
+use crate::format::{bytes, count, percent, rate, secs, some};
 use crate::machine::Machine;
 use crate::view::{Job, Process, Rates};
-use crate::words::{bytes, count, percent, rate, secs, some};
 
-/// Less than this was seen by chance.
+/// A shorter observation is left to chance.
 const LEAST_SECS: f64 = 0.4;
-/// Who waits less than this share of its time doesn't.
+/// A consumer that waits for a smaller share of its time than this is not called waiting.
 const WAITS: f64 = 0.1;
-/// A source that waits more than this has time to spare.
+/// A source that waits for more than this has time to spare.
 const SPARE: f64 = 0.15;
-/// A job that takes so many times what the source yields will run out of it.
+/// A job that takes this many times what the source yields will run out of samples.
 const FASTER: f64 = 1.2;
-/// A consumer for whom this share of what it takes has to be read from a disk is held up by that.
+/// A consumer is held up by the disk if this share of what it takes has to be read from there.
 const FROM_DISK: f64 = 0.1;
-/// A first batch may take this long, and any other so many times what is usual, but no less than the last.
+/// A first batch may take this long, and any other this many times the usual, but no less than the last constant.
 const FIRST_BATCH_SECS: f64 = 30.0;
 const TIMES_THE_USUAL: f64 = 5.0;
 const STUCK_SECS: f64 = 10.0;
@@ -93,7 +94,7 @@ pub struct Evidence<'a> {
     pub machine: &'a Machine,
 }
 
-/// Judges.
+/// Gives the verdict.
 pub fn judge(evidence: &Evidence<'_>) -> Verdict {
     let settled = over(evidence).or_else(|| starting(evidence)).or_else(|| idle(evidence.stats));
     settled.or_else(|| stuck(evidence)).unwrap_or_else(|| pace(evidence))
@@ -176,7 +177,8 @@ fn idle(stats: &ServerStats) -> Option<Verdict> {
     let (here, ready) = (stats.consumers.len(), format!("{} {}", count(stats.ring_used_samples as f64), stats.units()));
     let text = if !stats.gate_open && stats.wait_for > 1 {
         let missing = (stats.wait_for as usize).saturating_sub(joined).max(1);
-        format!("waits for {missing} of {}: wait_for={}", some(stats.wait_for as usize, "job"), stats.wait_for)
+        let asked = Name::wait_for.of_value(i128::from(stats.wait_for));
+        format!("waits for {missing} of {}: {asked}", some(stats.wait_for as usize, "job"))
     } else if here == 0 {
         format!("nobody reads this feed; {ready} are ready")
     } else if joined == 0 {
@@ -185,8 +187,9 @@ fn idle(stats: &ServerStats) -> Option<Verdict> {
         "every job is between two epochs".into()
     } else if stats.consumers.iter().filter(|one| one.joined).all(|one| waits_for_epoch(stats, one)) {
         format!(
-            "everybody who is here came late, and waits for epoch {}; a larger history= lets late jobs in",
-            stats.epoch + 1
+            "everybody who is here came late, and waits for epoch {}; a larger {} lets late jobs in",
+            stats.epoch + 1,
+            Name::history.named(),
         )
     } else {
         return None;
@@ -230,7 +233,7 @@ impl Pace<'_> {
     }
 }
 
-/// Everything runs: who is the slowest?
+/// Everything runs: which part is the slowest?
 fn pace(evidence: &Evidence<'_>) -> Verdict {
     let jobs = paces(evidence);
     if jobs.is_empty() || evidence.rates.window_secs < LEAST_SECS {
@@ -278,18 +281,19 @@ fn copies(evidence: &Evidence<'_>, who: &str) -> Verdict {
         return verdict(Kind::CopyBound, text);
     }
     let copying = format!("{who}, and copying into the history's file {copying}");
+    let memory = format!("memory (no {})", Name::history_dir.keyword());
     if cause::copying_waits(evidence) {
-        let way_out = "use a faster disk, less history=, or memory (no history_dir)";
+        let way_out = format!("use a faster disk, less {}, or {memory}", Name::history.named());
         return verdict(Kind::DiskBound, format!("disk-bound: {copying}, waiting for the disk: {way_out}"));
     }
     let text = format!(
-        "copy-bound: {copying}, without waiting for the disk: memory (no history_dir) is faster, and so are smaller samples \
+        "copy-bound: {copying}, without waiting for the disk: {memory} is faster, and so are smaller samples \
          (uint8, not float32)"
     );
     verdict(Kind::CopyBound, text)
 }
 
-/// Jobs that read what is kept from a disk wait where nobody sees them wait: in the middle of a batch.
+/// Jobs that read the history from a disk wait where no counter sees them wait: in the middle of a batch.
 fn reads_from_disk(evidence: &Evidence<'_>) -> Option<Verdict> {
     let pairs = evidence.stats.consumers.iter().zip(evidence.jobs);
     let rates: Vec<f64> = pairs.filter_map(|(consumer, job)| from_disk(evidence.stats, consumer, job)).collect();
@@ -303,7 +307,7 @@ fn reads_from_disk(evidence: &Evidence<'_>) -> Option<Verdict> {
     })
 }
 
-/// The bytes a second that are read from the history's disk for a job, if they are more than a few of those that it takes.
+/// How many bytes a second are read from the history's disk for a job, if they are more than a small part of what it takes.
 fn from_disk(stats: &ServerStats, consumer: &ConsumerStats, job: &Job) -> Option<f64> {
     let taken = job.samples_per_sec * stats.bytes as f64 / stats.samples.max(1) as f64;
     let read = job.process.disk_bytes_per_sec;
@@ -311,12 +315,12 @@ fn from_disk(stats: &ServerStats, consumer: &ConsumerStats, job: &Job) -> Option
     (is_seen && read > 0.0 && read >= FROM_DISK * taken).then_some(read)
 }
 
-/// Whether a job came late, and waits for the next epoch: nothing but the epoch's end helps it.
+/// Whether a job came late and waits for the next epoch: only the epoch's end helps it.
 pub(crate) fn waits_for_epoch(stats: &ServerStats, consumer: &ConsumerStats) -> bool {
     consumer.joined && !stats.replay && consumer.epoch > stats.epoch
 }
 
-/// Of those that have been seen for long enough, and have work to do.
+/// The jobs that have been observed for long enough, and have work to do.
 fn paces<'a>(evidence: &Evidence<'a>) -> Vec<Pace<'a>> {
     let mut jobs: Vec<(u64, Pace<'a>)> = Vec::new();
     for (consumer, job) in evidence.stats.consumers.iter().zip(evidence.jobs) {
@@ -343,7 +347,7 @@ fn who_waits(starved: usize, all: usize) -> String {
     if starved == all { format!("{} {verb}", some(all, "job")) } else { format!("{starved} of {all} jobs {verb}") }
 }
 
-/// Somebody is too slow for a feed that waits for nobody.
+/// A job is too slow for a feed that waits for nobody.
 fn losing(evidence: &Evidence<'_>) -> Option<Verdict> {
     let pairs = evidence.stats.consumers.iter().zip(evidence.jobs);
     let (consumer, job) = pairs.max_by(|a, b| a.1.skipped_per_sec.total_cmp(&b.1.skipped_per_sec))?;
@@ -352,17 +356,19 @@ fn losing(evidence: &Evidence<'_>) -> Option<Verdict> {
     }
     let (pid, lost, taken) = (consumer.pid, job.skipped_per_sec, job.samples_per_sec);
     let units = evidence.stats.units();
+    let [skip, block, history] = ["skip", "block", "history"].map(|lag| Name::lag.given(lag.into()));
     let text = format!(
-        "pid {pid} is too slow and loses {} of its {units} ({} {units}/s are lost): lag='skip' waits for nobody; lag='block' or \
-         'history' loses none",
+        "pid {pid} is too slow and loses {} of its {units} ({} {units}/s are lost): {skip} waits for nobody; {block} or {history} \
+         loses none",
         percent(lost / (lost + taken.max(0.0))),
         count(lost.round())
     );
     Some(Verdict { kind: Kind::HeldBack, text, pid: Some(pid) })
 }
 
-/// Whether the loader, if it waits, waits for this job, which is stopped: it does for the last of all, once that has all the
-/// room between itself and the newest sample.
+/// Whether a loader that waits may be waiting for this job, which is stopped: it does so for the slowest of all, once that has
+/// all the
+/// space between itself and the newest sample.
 fn holds_up(stats: &ServerStats, jobs: &[Pace<'_>], job: &Pace<'_>) -> bool {
     let is_last = jobs.iter().all(|other| other.last.0.lag_samples <= job.last.0.lag_samples);
     match stats.lag.as_str() {
@@ -406,14 +412,14 @@ fn nobody_waits(evidence: &Evidence<'_>, jobs: &[Pace<'_>]) -> Verdict {
     verdict(Kind::Balanced, text)
 }
 
-/// That a job takes more than the loader yields, and for how long what was loaded ahead lasts.
+/// Says that a job takes more than the loader yields, and how long what was loaded ahead will last.
 fn uses_up(evidence: &Evidence<'_>, jobs: &[Pace<'_>]) -> Option<String> {
     let Evidence { stats, rates, .. } = *evidence;
     let yields = rates.samples_per_sec;
     let outrun = jobs.iter().filter_map(|job| {
         let (consumer, seen) = job.last;
         let takes = seen.samples_per_sec * consumer.rank.map_or(1.0, |(_, world)| f64::from(world));
-        // A batch more or less in the time that was looked at says nothing.
+        // One batch more or less in the observed time says nothing.
         let batch = consumer.batch_size.unwrap_or(stats.samples / stats.batches.max(1));
         let is_seen = (takes - yields) * rates.window_secs.min(seen.seen_secs) > 2.0 * batch as f64;
         (is_seen && takes > FASTER * yields).then(|| (consumer.lag_samples as f64 / (takes - yields), takes))
@@ -447,11 +453,13 @@ fn held_back(evidence: &Evidence<'_>, holder: &Pace<'_>, who: &str) -> Verdict {
     } else if consumer.resting {
         "it has read its epoch and not asked for the next".into()
     } else if let Some(read) = from_disk(stats, consumer, job) {
-        format!("it reads the history from the disk ({}/s): use a faster disk, or memory (no history_dir)", bytes(read))
+        let file = Name::history_dir.keyword();
+        format!("it reads the history from the disk ({}/s): use a faster disk, or memory (no {file})", bytes(read))
     } else if stats.lag == "history" {
-        "a larger history= lets the others run further ahead".into()
+        format!("a larger {} lets the others run further ahead", Name::history.named())
     } else {
-        "try lag='history', or lag='skip' if it may lose samples".into()
+        let [history, skip] = ["history", "skip"].map(|lag| Name::lag.given(lag.into()));
+        format!("try {history}, or {skip} if it may lose samples")
     };
     let text = format!(
         "held back by pid {pid}{rank}: {who}; lag {} ({} {}), {full}; {advice}",
@@ -462,7 +470,7 @@ fn held_back(evidence: &Evidence<'_>, holder: &Pace<'_>, who: &str) -> Verdict {
     Verdict { kind: Kind::HeldBack, text, pid: Some(pid) }
 }
 
-/// The source waits, and so does everybody, each for a part of the time.
+/// The source waits, and so do all jobs, each for a part of the time.
 fn by_turns(evidence: &Evidence<'_>, who: &str) -> Verdict {
     let spare = percent(evidence.rates.waiting_share);
     let largest = evidence.stats.consumers.iter().filter_map(|one| one.batch_size).max().unwrap_or(1);
@@ -471,7 +479,8 @@ fn by_turns(evidence: &Evidence<'_>, who: &str) -> Verdict {
     } else if evidence.stats.ring_samples < largest.saturating_mul(4) {
         let samples = count(evidence.stats.ring_samples as f64);
         format!(
-            "; the ring has room for {samples} samples and the largest batch is {largest}: a larger ring= would even it out"
+            "; the ring has room for {samples} samples and the largest batch is {largest}: a larger {} would even it out",
+            Name::ring.named(),
         )
     } else {
         String::new()

@@ -1,4 +1,4 @@
-//! What is known of a feed: its newest numbers, and how they changed over the looks of the last seconds.
+//! What is known about a feed: its newest numbers, and how they changed over the last seconds.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,16 +7,16 @@ use feedline_core::stats::{ConsumerStats, ServerStats};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::look::Look;
 use crate::machine::Machine;
+use crate::observation::Observation;
 use crate::verdict::{self, Evidence, Verdict};
 
-/// Everything that is known of a feed at one moment. Rates and shares are over the last seconds.
+/// Everything that is known about a feed at one moment. Rates and shares are over the last seconds.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// What the server says.
+    /// What the server reports.
     pub stats: ServerStats,
-    /// And how that changes.
+    /// How that changes.
     pub rates: Rates,
     /// The server's process.
     pub server: Process,
@@ -26,18 +26,18 @@ pub struct View {
     pub workers: Vec<Process>,
     /// In the order of `stats.consumers`.
     pub jobs: Vec<Job>,
-    /// Where all of it runs.
+    /// The machine that it runs on.
     pub machine: Machine,
     /// Until the running epoch is written, if that can be known.
     pub epoch_left_secs: Option<f64>,
-    /// What it comes to.
+    /// What the numbers mean.
     pub verdict: Verdict,
 }
 
 /// How a feed changes.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Rates {
-    /// Over how long this was seen; 0 at the first look, when nothing is known yet.
+    /// How long was observed; 0 at the first observation, when nothing is known yet.
     pub window_secs: f64,
     /// Samples published a second.
     pub samples_per_sec: f64,
@@ -45,11 +45,11 @@ pub struct Rates {
     pub batches_per_sec: f64,
     /// Bytes published a second.
     pub bytes_per_sec: f64,
-    /// The share of the time in the loader.
+    /// The share of the time that the source spends in the loader.
     pub loading_share: f64,
-    /// Copying into the ring.
+    /// The share of the time that it copies into the ring.
     pub copying_share: f64,
-    /// Without room, or without need for more.
+    /// The share of the time that it waits: the ring is full, or nobody needs more.
     pub waiting_share: f64,
 }
 
@@ -64,11 +64,11 @@ pub struct Process {
     pub state: char,
     /// How many cores it keeps busy.
     pub cpu_cores: f64,
-    /// How many more it would, if there were any free; of those that load.
+    /// How many more cores it would keep busy, if any were free; for processes that load.
     pub core_wait: f64,
-    /// In how many of the looks it waited for a disk (state D).
+    /// The share of the observations in which it waited for a disk (state D).
     pub disk_share: f64,
-    /// What was read from a disk for it in a second, where the history is in a file.
+    /// How many bytes a second were read from a disk for it, where the history is in a file.
     pub disk_bytes_per_sec: f64,
     /// Its memory in RAM, the ring's pages that it has touched included.
     pub resident_bytes: u64,
@@ -79,12 +79,12 @@ pub struct Process {
 /// A consumer: what its numbers in [`ServerStats`] don't tell.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Job {
-    /// The user's name, or number.
+    /// The user's name, or uid.
     pub user: String,
     /// Its process.
     #[serde(flatten)]
     pub process: Process,
-    /// Over how long it was seen with a cursor.
+    /// For how long it was observed with a cursor.
     pub seen_secs: f64,
     /// Batches taken a second.
     pub batches_per_sec: f64,
@@ -97,13 +97,13 @@ pub struct Job {
 }
 
 impl View {
-    /// Of the looks of the last seconds, the newest last; there must be one.
-    pub(crate) fn new(looks: &VecDeque<Look>, users: &mut BTreeMap<u32, String>) -> Self {
-        let (before, now) = (&looks[0], &looks[looks.len() - 1]);
+    /// From the observations of the last seconds, the newest last; there must be one.
+    pub(crate) fn new(observations: &VecDeque<Observation>, users: &mut BTreeMap<u32, String>) -> Self {
+        let (before, now) = (&observations[0], &observations[observations.len() - 1]);
         let rates = rates(before, now);
-        let jobs: Vec<Job> = now.stats.consumers.iter().map(|consumer| job(looks, consumer, users)).collect();
-        let server = process(looks, now.stats.pid);
-        let workers: Vec<Process> = now.workers.iter().map(|&pid| process(looks, pid)).collect();
+        let jobs: Vec<Job> = now.stats.consumers.iter().map(|consumer| job(observations, consumer, users)).collect();
+        let server = process(observations, now.stats.pid);
+        let workers: Vec<Process> = now.workers.iter().map(|&pid| process(observations, pid)).collect();
         let ours = own_cores(&server, &workers, &jobs);
         let machine = Machine::new(&before.cores, &now.cores, ours);
         let verdict = verdict::judge(&Evidence {
@@ -130,7 +130,7 @@ impl View {
         }
     }
 
-    /// One JSON object: the server's numbers, with what is known beyond them.
+    /// One JSON object: the server's numbers, and what was found out beside them.
     pub fn json(&self) -> Value {
         let mut object = json!(self.stats);
         let mut jobs = Vec::new();
@@ -155,18 +155,18 @@ fn merged(mut object: Value, more: Value) -> Value {
     object
 }
 
-/// How many cores a feed's own processes keep busy, each counted once: one may serve, load and consume.
+/// How many cores a feed's own processes keep busy, each process counted once: one may serve, load and consume.
 pub(crate) fn own_cores(server: &Process, workers: &[Process], jobs: &[Job]) -> f64 {
     let all = workers.iter().chain([server]).chain(jobs.iter().map(|job| &job.process));
     all.map(|process| (process.pid, process.cpu_cores)).collect::<BTreeMap<_, _>>().values().sum()
 }
 
-/// What grew by so much in this time, in a second.
+/// The increase per second.
 fn rate(secs: f64, was: f64, is: f64) -> f64 {
     if secs > 0.0 { (is - was).max(0.0) / secs } else { 0.0 }
 }
 
-fn rates(before: &Look, now: &Look) -> Rates {
+fn rates(before: &Observation, now: &Observation) -> Rates {
     let secs = now.at.duration_since(before.at).as_secs_f64();
     let (old, new) = (&before.stats, &now.stats);
     Rates {
@@ -180,9 +180,12 @@ fn rates(before: &Look, now: &Look) -> Rates {
     }
 }
 
-fn process(looks: &VecDeque<Look>, pid: u32) -> Process {
-    // A process that began meanwhile is measured from where it was first seen.
-    let seen: Vec<_> = looks.iter().filter_map(|look| Some((look.at, look.processes.get(&pid)?))).collect();
+fn process(observations: &VecDeque<Observation>, pid: u32) -> Process {
+    // A process that began meanwhile is measured from its first observation.
+    let seen: Vec<_> = observations
+        .iter()
+        .filter_map(|observation| Some((observation.at, observation.processes.get(&pid)?)))
+        .collect();
     let (resident_bytes, private_bytes) = proc::memory_bytes(pid).unwrap_or_default();
     let mut process = Process { pid, state: '?', resident_bytes, private_bytes, ..Process::default() };
     if let (Some((began, first)), Some((ended, last))) = (seen.first(), seen.last()) {
@@ -197,17 +200,17 @@ fn process(looks: &VecDeque<Look>, pid: u32) -> Process {
     process
 }
 
-fn job(looks: &VecDeque<Look>, consumer: &ConsumerStats, users: &mut BTreeMap<u32, String>) -> Job {
-    // What it did before it had its cursor, waiting for its turn, is no part of its pace.
-    let earlier = looks.iter().filter_map(|look| {
-        let was = look.stats.consumers.iter().find(|was| was.id == consumer.id && was.joined)?;
-        Some((look.at, was))
+fn job(observations: &VecDeque<Observation>, consumer: &ConsumerStats, users: &mut BTreeMap<u32, String>) -> Job {
+    // What a consumer did before it had its cursor, waiting for its turn, is no part of its pace.
+    let earlier = observations.iter().filter_map(|observation| {
+        let was = observation.stats.consumers.iter().find(|was| was.id == consumer.id && was.joined)?;
+        Some((observation.at, was))
     });
-    let (began, was) = earlier.min_by_key(|(at, _)| *at).unwrap_or((looks[looks.len() - 1].at, consumer));
-    let secs = looks[looks.len() - 1].at.duration_since(began).as_secs_f64();
+    let (began, was) = earlier.min_by_key(|(at, _)| *at).unwrap_or((observations[observations.len() - 1].at, consumer));
+    let secs = observations[observations.len() - 1].at.duration_since(began).as_secs_f64();
     Job {
         user: users.entry(consumer.uid).or_insert_with(|| user_name(consumer.uid)).clone(),
-        process: process(looks, consumer.pid),
+        process: process(observations, consumer.pid),
         seen_secs: secs,
         batches_per_sec: rate(secs, was.batches as f64, consumer.batches as f64),
         samples_per_sec: rate(secs, was.samples as f64, consumer.samples as f64),
@@ -216,7 +219,7 @@ fn job(looks: &VecDeque<Look>, consumer: &ConsumerStats, users: &mut BTreeMap<u3
     }
 }
 
-/// From `/etc/passwd`; the number, where it isn't there.
+/// From `/etc/passwd`; the uid, if it isn't there.
 fn user_name(uid: u32) -> String {
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let mut entries = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());

@@ -1,23 +1,24 @@
-//! Looking at feeds again and again: what their servers say, what the kernel says of the processes, and how both change.
+//! Observes feeds again and again: what their servers report, what the kernel tells about the processes, and how both change.
 //!
 //! ```text
-//! Watcher::look() ── ask each server ──▶ Look ── beside the looks of the last seconds ──▶ View (rates, shares, verdict)
+//! Watcher::poll() ── ask each server ──▶ Observation ── beside those of the last seconds ──▶ View (rates, shares, verdict)
 //! ```
 //!
-//! Connections are kept from look to look. A feed that ended is gone from the next look; one that came back is new. All servers
-//! are asked before the first answer is waited for, so that those who are stopped cost one timeout together.
+//! Connections are kept from poll to poll. A feed that ended is missing in the next poll; a feed that came back is new. All
+//! servers
+//! are asked before the first answer is waited for, so that all servers that are stopped cost one timeout together.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use feedline_core::Error;
+use feedline_core::control_client::{ControlClient, EndNotice};
 use feedline_core::names::{self, FeedInfo};
-use feedline_core::visitor::{Farewell, Visitor};
 use serde_json::{Value, json};
 
-use crate::doctor::trip;
-use crate::look::Look;
+use crate::doctor::round_trip;
 pub use crate::machine::Machine;
+use crate::observation::Observation;
 pub use crate::view::{Job, Process, Rates, View};
 
 /// How long a server may take to answer.
@@ -27,26 +28,26 @@ const WINDOW: Duration = Duration::from_secs(5);
 
 /// One feed, as it was over the last seconds.
 struct Watched {
-    visitor: Visitor,
-    looks: VecDeque<Look>,
+    client: ControlClient,
+    observations: VecDeque<Observation>,
 }
 
-/// Looks at feeds.
+/// Observes feeds.
 #[derive(Default)]
 pub struct Watcher {
-    /// All, if empty.
+    /// The feeds' names; all feeds, if empty.
     names: Vec<String>,
     feeds: BTreeMap<String, Watched>,
     users: BTreeMap<u32, String>,
-    ended: Vec<(String, Option<Farewell>)>,
+    ended: Vec<(String, Option<EndNotice>)>,
 }
 
 /// A feed that runs, or at least has a server.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Who.
+    /// The feed.
     pub feed: FeedInfo,
-    /// What is known of it, or why nothing is.
+    /// What is known about it, or why nothing is.
     pub view: Result<Box<View>, String>,
 }
 
@@ -61,23 +62,23 @@ impl Found {
 }
 
 impl Watcher {
-    /// Of these feeds, or of all.
+    /// Observes these feeds, or all.
     pub fn new(names: Vec<String>) -> Self {
         Self { names, ..Self::default() }
     }
 
-    /// Looks at all that run now.
-    pub fn look(&mut self) -> Vec<Found> {
+    /// Polls all feeds that run now.
+    pub fn poll(&mut self) -> Vec<Found> {
         let mut running = names::feeds();
         let is_wanted = |name: &String| {
-            if self.names.is_empty() { !name.starts_with(trip::PREFIX) } else { self.names.contains(name) }
+            if self.names.is_empty() { !name.starts_with(round_trip::PREFIX) } else { self.names.contains(name) }
         };
         running.retain(|feed| is_wanted(&feed.name));
         self.ended.clear();
         self.feeds.retain(|name, watched| {
-            let is_there = running.iter().any(|feed| feed.name == *name && feed.pid == watched.visitor.server_pid());
+            let is_there = running.iter().any(|feed| feed.name == *name && feed.pid == watched.client.server_pid());
             if !is_there {
-                self.ended.push((name.clone(), watched.visitor.farewell()));
+                self.ended.push((name.clone(), watched.client.end_notice()));
             }
             is_there
         });
@@ -87,10 +88,10 @@ impl Watcher {
         let mut found = Vec::new();
         for (feed, asked) in asked {
             let view = asked.and_then(|()| self.hear(&feed.name, deadline)).map_err(|error| {
-                // One that is silent may speak again; the connection to one that is lost is of no use.
+                // A server that is silent may answer again; a lost connection is of no use any more.
                 if !matches!(error, Error::Stalled(_)) {
-                    let farewell = self.feeds.remove(&feed.name).and_then(|mut watched| watched.visitor.farewell());
-                    self.ended.extend(farewell.map(|farewell| (feed.name.clone(), Some(farewell))));
+                    let end_notice = self.feeds.remove(&feed.name).and_then(|mut watched| watched.client.end_notice());
+                    self.ended.extend(end_notice.map(|end_notice| (feed.name.clone(), Some(end_notice))));
                 }
                 error.to_string()
             });
@@ -106,26 +107,28 @@ impl Watcher {
         found
     }
 
-    /// The servers that the last look found to have ended, with what they said.
-    pub fn ended(&self) -> &[(String, Option<Farewell>)] {
+    /// The servers that the last poll found to have ended, with what they said.
+    pub fn ended(&self) -> &[(String, Option<EndNotice>)] {
         &self.ended
     }
 
     fn ask(&mut self, name: &str) -> Result<(), Error> {
         if !self.feeds.contains_key(name) {
-            let watched = Watched { visitor: Visitor::connect(name)?, looks: VecDeque::new() };
+            let watched = Watched { client: ControlClient::connect(name)?, observations: VecDeque::new() };
             self.feeds.insert(name.to_owned(), watched);
         }
-        self.feeds.get_mut(name).expect("inserted just above").visitor.ask_stats()
+        self.feeds.get_mut(name).expect("inserted just above").client.ask_stats()
     }
 
     fn hear(&mut self, name: &str, deadline: Instant) -> Result<View, Error> {
         let watched = self.feeds.get_mut(name).expect("it was asked");
-        let stats = watched.visitor.hear_stats(deadline.saturating_duration_since(Instant::now()))?;
-        while watched.looks.len() > 1 && watched.looks.get(1).is_some_and(|second| second.at.elapsed() >= WINDOW) {
-            watched.looks.pop_front();
+        let stats = watched.client.hear_stats(deadline.saturating_duration_since(Instant::now()))?;
+        while watched.observations.len() > 1
+            && watched.observations.get(1).is_some_and(|second| second.at.elapsed() >= WINDOW)
+        {
+            watched.observations.pop_front();
         }
-        watched.looks.push_back(Look::new(stats));
-        Ok(View::new(&watched.looks, &mut self.users))
+        watched.observations.push_back(Observation::new(stats));
+        Ok(View::new(&watched.observations, &mut self.users))
     }
 }

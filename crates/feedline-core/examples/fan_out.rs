@@ -10,7 +10,7 @@ use feedline_core::batch::{Array, Batch, Leaf, Value};
 use feedline_core::consumer::{Config, Consumer};
 use feedline_core::schema::{ArrayKind, DType};
 use feedline_core::server::{Options, Server};
-use feedline_core::source::{Length, Source};
+use feedline_core::source::{BatchSource, Length};
 use feedline_core::{Failure, Node, Structure};
 
 const SAMPLES: u64 = 650;
@@ -24,7 +24,7 @@ struct Counter {
     bytes: Vec<u8>,
 }
 
-impl Source for Counter {
+impl BatchSource for Counter {
     fn begin(&mut self, _epoch: u64) -> Result<(), Failure> {
         self.next = 0;
         Ok(())
@@ -67,7 +67,7 @@ fn serve() -> Result<(), Box<dyn std::error::Error>> {
 fn run_server() -> Result<(), Box<dyn std::error::Error>> {
     let options = Options { epochs: Some(EPOCHS), wait_for: 3, ..Options::default() };
     let server = Server::bind("numbers", options)?;
-    server.run(&mut Counter::default(), &mut || Ok(())).map_err(|failure| failure.message)?;
+    server.run_batches(&mut Counter::default(), &mut || Ok(())).map_err(|failure| failure.message.to_string())?;
     Ok(())
 }
 

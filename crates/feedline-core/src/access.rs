@@ -1,10 +1,11 @@
-//! Who may attach to a feed, and whose feed one attaches to: oneself and root, and whoever else was named.
+//! Which users may attach to a feed, and whose feeds a consumer attaches to: those of its own user and of root, and whoever else
+//! was named.
 //!
-//! What is asked is the kernel's word of the peer (`SO_PEERCRED`, `SO_PEERGROUPS`), not the peer's own.
+//! The kernel says who the peer is (`SO_PEERCRED`, `SO_PEERGROUPS`); what the peer says about itself doesn't count.
 
 use feedline_shm::peer::Peer;
 
-/// The others. Names are resolved by whoever fills this in.
+/// The other users and groups. Whoever fills this in resolves their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allow {
     /// Users.
@@ -14,12 +15,12 @@ pub struct Allow {
 }
 
 impl Allow {
-    /// Whether there are no others.
+    /// Whether nobody else is allowed.
     pub fn is_empty(&self) -> bool {
         self.uids.is_empty() && self.gids.is_empty()
     }
 
-    /// Whether this process deals with a peer.
+    /// Whether this process talks to a peer.
     pub fn permits(&self, peer: &Peer) -> bool {
         is_own(peer) || self.uids.contains(&peer.uid) || peer.gids.iter().any(|gid| self.gids.contains(gid))
     }

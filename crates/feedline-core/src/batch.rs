@@ -14,7 +14,7 @@ use crate::subclass::Subclass;
 pub struct Batch<'a> {
     /// The nesting.
     pub structure: Structure,
-    /// One for each leaf of it.
+    /// One for each leaf of the structure.
     pub leaves: Vec<Leaf<'a>>,
 }
 
@@ -46,29 +46,29 @@ pub enum Leaf<'a> {
 /// An array without gaps.
 #[derive(Clone, Debug)]
 pub struct Array<'a> {
-    /// Whose.
+    /// The framework that it belongs to.
     pub kind: ArrayKind,
-    /// Of what.
+    /// The type of its elements.
     pub dtype: DType,
-    /// With its batch dimension, if it has one.
+    /// Its shape, with the batch dimension if it has one.
     pub shape: Vec<u64>,
     /// How its dimensions lie in memory.
     pub order: DimOrder,
-    /// What it is besides a tensor.
+    /// Its class, if it is a subclass of a tensor.
     pub subclass: Option<Arc<Subclass>>,
     /// Its elements.
     pub data: SourceBytes<'a>,
 }
 
 impl<'a> Array<'a> {
-    /// A plain one in C order.
+    /// A plain array in C order.
     pub fn new(kind: ArrayKind, dtype: DType, shape: Vec<u64>, data: impl Into<SourceBytes<'a>>) -> Self {
         Self { kind, dtype, shape, order: DimOrder::default(), subclass: None, data: data.into() }
     }
 }
 
 impl Leaf<'_> {
-    /// As an error names it.
+    /// The type, as an error names it.
     pub fn type_name(&self) -> &'static str {
         match self {
             Self::Array(_) => "an array",
@@ -83,7 +83,7 @@ impl Leaf<'_> {
         }
     }
 
-    /// The same, in the structure of a batch that is written down.
+    /// The type, in the structure of a batch that is written down.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Array(array) => array.kind.word(),
@@ -104,7 +104,7 @@ impl Batch<'_> {
 pub struct Received {
     /// The nesting.
     pub structure: Arc<Structure>,
-    /// One for each leaf of it.
+    /// One for each leaf of the structure.
     pub values: Vec<Value>,
 }
 

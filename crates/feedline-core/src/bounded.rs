@@ -1,4 +1,4 @@
-//! Lists from a peer, of which a byte each may become a hundred bytes of memory: counted while they are decoded.
+//! Lists from a peer, in which one byte may become a hundred bytes of memory: entries are counted while they are decoded.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,7 +13,7 @@ pub(crate) fn list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer:
     weighed(deserializer, |_| 1)
 }
 
-/// A list of entries that hold further ones.
+/// A list of entries that hold further entries.
 pub(crate) fn weighed<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
     weight: fn(&T) -> usize,
@@ -34,7 +34,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for List<T> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Vec<T>, A::Error> {
-        // What the peer says of the list's length is not believed: memory is taken as entries come.
+        // The length that the peer states is not trusted: memory is taken as entries come.
         let mut list = Vec::new();
         let mut total = 0;
         while let Some(entry) = entries.next_element()? {

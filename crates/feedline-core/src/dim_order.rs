@@ -1,7 +1,7 @@
-//! In which order an array's dimensions lie in memory: C order, channels last, or any other without gaps. Pure numbers.
+//! The order of an array's dimensions in memory: C order, channels last, or any other without gaps. Pure numbers.
 //!
 //! A batch that can be cut has its samples one after the other, so its first dimension is the outermost. Each sample keeps
-//! the order that it had: one of a channels-last batch lies there as height, width, channels.
+//! its order: a sample of a channels-last batch is stored as height, width, channels.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use crate::bounded;
 pub struct DimOrder(#[serde(deserialize_with = "bounded::list")] Vec<u8>);
 
 impl DimOrder {
-    /// The order that strides tell of. Where they say that elements are repeated, or there are none: C order.
+    /// The order that strides describe. C order, if they repeat elements or there are none.
     pub fn of_strides(shape: &[u64], strides: &[i64]) -> Self {
         let is_repeated = |(&len, &stride): (&u64, &i64)| len > 1 && stride == 0;
         if shape.len() > usize::from(u8::MAX) || shape.contains(&0) || shape.iter().zip(strides).any(is_repeated) {
@@ -37,7 +37,7 @@ impl DimOrder {
         self.0.is_empty()
     }
 
-    /// Whether an array of so many dimensions can have it.
+    /// Whether an array with this many dimensions can have it.
     pub fn is_sound(&self, dims: usize) -> bool {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
@@ -68,7 +68,7 @@ impl DimOrder {
         shape.contains(&0) || shape.iter().zip(strides).zip(&dense).all(fits)
     }
 
-    /// A sample's order, of a batch that has this one.
+    /// The order of a sample of a batch that has this order.
     pub fn of_sample(&self) -> Self {
         Self::of_dims(self.0.iter().filter(|&&dim| dim != 0).map(|&dim| dim - 1).collect())
     }

@@ -5,13 +5,17 @@ use std::path::PathBuf;
 use feedline_shm::RingError;
 use serde::{Deserialize, Serialize};
 
-/// Why a feed ended before its time, in words that travel to every consumer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+use crate::explain::Explanation;
+use crate::options::{Name, Value};
+use crate::text;
+
+/// Why a feed ended before its time. It travels to every consumer, and is worded there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
     /// Whose fault.
     pub kind: FailureKind,
     /// What happened, for a person; a loader's traceback included.
-    pub message: String,
+    pub message: Explanation,
     /// The class of the exception that the loader raised, as `module:qualified.name`.
     pub raised: Option<String>,
 }
@@ -79,33 +83,31 @@ pub enum Error {
     },
     /// The server is gone.
     #[error("{0}")]
-    ServerLost(String),
+    ServerLost(Explanation),
     /// The loader or the server failed.
     #[error("{}", .0.message)]
     Failed(Failure),
     /// All epochs are over.
-    #[error(
-        "feed {name:?} has ended: all its epochs are over\n  serve it with epochs=None, from a loader that can be iterated again, to go on without end"
-    )]
+    #[error("{}", ended(name))]
     Ended {
         /// Which feed.
         name: String,
     },
     /// This consumer was cut off because it stood still.
     #[error("{0}")]
-    Stalled(String),
+    Stalled(Explanation),
     /// Samples that a consumer asked for are no longer there.
     #[error("{0}")]
-    Gone(String),
+    Gone(Explanation),
     /// A batch size that can't be.
     #[error("{0}")]
-    BatchSize(String),
+    BatchSize(Explanation),
     /// Memory.
     #[error("{0}")]
-    Memory(String),
+    Memory(Explanation),
     /// An argument that can't be.
     #[error("{0}")]
-    Invalid(String),
+    Invalid(Explanation),
     /// The peer doesn't speak our protocol.
     #[error("{0}")]
     Protocol(String),
@@ -129,19 +131,28 @@ impl Error {
     pub(crate) fn io(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> Self {
         move |source| Self::Io { what, source }
     }
+
+    /// For whoever shows it to a person.
+    pub fn explanation(&self) -> Explanation {
+        match self {
+            Self::ServerLost(what)
+            | Self::Stalled(what)
+            | Self::Gone(what)
+            | Self::BatchSize(what)
+            | Self::Memory(what)
+            | Self::Invalid(what) => what.clone(),
+            Self::Failed(failure) => failure.message.clone(),
+            Self::Ended { name } => ended(name),
+            _ => self.to_string().into(),
+        }
+    }
 }
 
 impl Failure {
     /// With a message that fits on the wire, whatever an exception has to say.
-    pub fn new(kind: FailureKind, mut message: String) -> Self {
+    pub fn new(kind: FailureKind, message: impl Into<Explanation>) -> Self {
         const LONGEST: usize = 64 << 10;
-        if message.len() > LONGEST {
-            let boundary =
-                |at: usize| (at..message.len()).find(|&at| message.is_char_boundary(at)).unwrap_or(message.len());
-            let (head, tail) = (boundary(LONGEST / 2), boundary(message.len() - LONGEST / 2));
-            message = format!("{} … [{} bytes left out] … {}", &message[..head], tail - head, &message[tail..]);
-        }
-        Self { kind, message, raised: None }
+        Self { kind, message: message.into().shortened(LONGEST), raised: None }
     }
 
     /// The same, with the class that the loader raised.
@@ -154,6 +165,14 @@ impl Failure {
     /// A failure of the server's own.
     pub fn server(error: &Error) -> Self {
         let kind = if matches!(error, Error::Memory(_)) { FailureKind::Memory } else { FailureKind::Server };
-        Self::new(kind, error.to_string())
+        Self::new(kind, error.explanation())
     }
+}
+
+fn ended(name: &str) -> Explanation {
+    Explanation::new(format!("feed {name:?} has ended: all its epochs are over")).hint(text![
+        "serve it with ",
+        Name::epochs.of_value(Value::Nothing),
+        ", from a loader that can be iterated again, to go on without end",
+    ])
 }

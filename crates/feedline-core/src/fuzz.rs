@@ -1,4 +1,4 @@
-//! What a stranger's bytes reach, as functions of bytes: driven by cargo-fuzz (`fuzz/`) and, on any compiler, by
+//! The functions that bytes of a stranger reach, as functions of bytes: driven by cargo-fuzz (`fuzz/`) and, on any compiler, by
 //! `tests/fuzz.rs`. Each may refuse its input; none may panic, reach outside of its memory or take much of it.
 
 use std::io::Write;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use feedline_protocol::message::{Answer, Entry, Join, Others, Place, Rank, Refusal};
 use feedline_shm::{
     Access, BufferPool, CursorHandle, Doorbell, HeadReader, HeadWriter, Hold, Layout, LeaseTable, Mapping, Memfd,
-    RingWriter, page_size,
+    Memory, RingWriter, page_size,
 };
 use serde::de::DeserializeOwned;
 
@@ -18,6 +18,8 @@ use crate::consumer::Mode;
 use crate::consumer::view::{View, checked_layout};
 use crate::dim_order::DimOrder;
 use crate::error::{Failure, FailureKind};
+use crate::explain::Explanation;
+use crate::options::Name;
 use crate::ring_info::{RingInfo, Told, strides};
 use crate::schema::{ArrayKind, DType, Field, Schema, len_bytes};
 use crate::stats::{ConsumerStats, Event, ServerStats};
@@ -26,7 +28,7 @@ use crate::subclass::{Plain, Scalar, Subclass};
 use crate::whole::{self, Encoded};
 use crate::wire::{Channel, MAGIC, Reply, Request, Stuck, VERSION};
 
-/// Rings up to this length are really made.
+/// Rings up to this length are really allocated.
 const SMALL: u64 = 1 << 20;
 
 /// A function to be fuzzed.
@@ -69,7 +71,7 @@ pub fn ring(bytes: &[u8]) {
     }
     let (memory, _) = memory_of(layout, contents);
     let mode = if count % 2 == 0 { Mode::Copy } else { Mode::Cow };
-    let memory = memory.as_fd().try_clone_to_owned().expect("there are descriptors left");
+    let memory = memory.fd().try_clone_to_owned().expect("there are descriptors left");
     let mut view = View::new(info, memory, mode, "fuzz").expect("what was checked can be mapped");
     let table = table(first);
     let _ = view.source_batch_at(first, Hold::Cursor { table: &table, lead: 0 });
@@ -104,7 +106,7 @@ fn converse<M: DeserializeOwned + serde::Serialize>(
     }
 }
 
-/// What is accepted can be addressed: every sample of every lane.
+/// What was accepted can be addressed: every sample of every lane.
 fn check_ring(info: &RingInfo) {
     let Ok(layout) = checked_layout(info) else { return };
     assert!(layout.len_bytes() < 1 << 45);
@@ -122,7 +124,7 @@ fn memory_of(layout: Layout, contents: &[u8]) -> (Memfd, Layout) {
         writer.write(index, 0, piece);
         rest = after;
     }
-    let fd = writer.memfd().as_fd().try_clone_to_owned().expect("there are descriptors left");
+    let fd = writer.memory().fd().try_clone_to_owned().expect("there are descriptors left");
     (Memfd::accept(fd, "the ring", layout.len_bytes()).expect("it was just made"), layout)
 }
 
@@ -170,7 +172,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
                 join(None, Entry::At { epoch: 3, index: 400 }),
                 Request::Join(Join { rank, ..Join::new(1, Some(96), Entry::EpochStart) }),
                 Request::Join(Join {
-                    others: Some(Others { count: 3, slowest: 2 }),
+                    others: Some(Others { count: 3, is_one: true, slowest: 2 }),
                     ..Join::new(1, None, Entry::EpochStart)
                 }),
                 Request::Leave,
@@ -208,7 +210,11 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
                 Reply::Answer(Answer::Refused(Refusal::TooLarge { needed_bytes: 7, free_bytes: 5 })),
                 Reply::Answer(Answer::Detached { stalled_secs: 60.0 }),
                 Reply::Refused { why: "another version".into() },
-                Reply::Failed(Failure::new(FailureKind::Loader, "the loader raised".into())),
+                Reply::Failed(Failure::new(FailureKind::Loader, "the loader raised")),
+                Reply::Failed(Failure::new(
+                    FailureKind::Memory,
+                    Explanation::new("no room").hint(crate::text!["give a smaller ", Name::ring.of_value("2MB")]),
+                )),
                 Reply::Ended,
                 Reply::Stats(Box::new(stats)),
                 Reply::Pong,
@@ -294,7 +300,7 @@ fn infos() -> Vec<RingInfo> {
     let cut = Schema::Cut { structure: nested(), fields };
     let bare = Schema::Cut { structure: Structure(vec![Node::Leaf]), fields: vec![field(DType::F64, &[5])] };
     let whole = Schema::Whole { why: "batch[1] is a str, without a batch dimension".into() };
-    let info = |schema, byte_lane| RingInfo {
+    let info = |schema: Schema, byte_lane| RingInfo {
         generation: 1,
         capacity: 64,
         window: 32,
@@ -306,7 +312,7 @@ fn infos() -> Vec<RingInfo> {
         epochs: Some(3),
         source_batch: 8,
         told: Some(Told { samples: 64, batch_size: 8 }),
-        schema,
+        schema: schema.into(),
     };
     vec![info(cut, 0), info(bare, 0), info(whole, 64 << 10)]
 }

@@ -2,36 +2,20 @@
 
 use std::fs;
 
+use bytesize::ByteSize;
+
+use crate::proc::group_folders;
+
 /// A size in bytes from `"512MB"`, `"1.5 GiB"`, `"4096"`.
-pub fn parse_size(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let number: f64 = text[..digits].parse().ok()?;
-    let unit = match text[digits..].trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1.0,
-        "k" | "kb" => 1e3,
-        "m" | "mb" => 1e6,
-        "g" | "gb" => 1e9,
-        "t" | "tb" => 1e12,
-        "kib" => 1024.0,
-        "mib" => 1024.0 * 1024.0,
-        "gib" => 1024.0 * 1024.0 * 1024.0,
-        "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
-        _ => return None,
-    };
-    let bytes = number * unit;
-    (bytes >= 1.0 && bytes < (1_u64 << 60) as f64).then_some(bytes as u64)
+pub(crate) fn parse_size(text: &str) -> Option<u64> {
+    text.trim().parse().ok().map(|ByteSize(bytes)| bytes).filter(|bytes| (1..1 << 60).contains(bytes))
 }
 
-/// A size as a person reads it.
+/// A size as a person reads it, in thousands: `412.0 MB`, `1.50 GB`.
 pub fn size_text(bytes: u64) -> String {
-    match bytes {
-        0..1_000 => format!("{bytes} bytes"),
-        1_000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
-        1_000_000_000..1_000_000_000_000 => format!("{:.2} GB", bytes as f64 / 1e9),
-        _ => format!("{:.1} TB", bytes as f64 / 1e12),
-    }
+    // Tenths of a gigabyte would be too coarse to compare what is needed with what is left.
+    let decimals = if bytes < 1_000_000_000 { 1 } else { 2 };
+    format!("{:.decimals$}", ByteSize(bytes).display().si())
 }
 
 /// Seconds as a person reads them.
@@ -39,7 +23,7 @@ pub(crate) fn secs_text(secs: f64) -> String {
     if secs < 10.0 { format!("{secs:.1}") } else { format!("{secs:.0}") }
 }
 
-/// What bounds the memory that a ring may take; `None` where there is no such bound, or nobody tells.
+/// What bounds the memory that a ring may take; `None` where there is no such bound, or it is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryLimits {
     /// What the machine has left.
@@ -55,7 +39,7 @@ pub struct MemoryLimits {
 pub struct GroupLimit {
     /// Its limit.
     pub limit_bytes: u64,
-    /// What is left of it, if the kernel drops what files it has cached.
+    /// What is left of it, if the kernel drops the files that it has cached.
     pub left_bytes: u64,
 }
 
@@ -70,7 +54,7 @@ impl MemoryLimits {
     }
 
     /// Memory that a ring may still take: the smallest of them, less an eighth, because the kernel doesn't refuse the last of
-    /// it but kills somebody.
+    /// it but kills a process.
     pub fn available_bytes(&self) -> u64 {
         let group = self.group.map(|group| group.left_bytes);
         let bounds = [self.machine_bytes, group, self.address_space_bytes];
@@ -96,36 +80,17 @@ fn meminfo_available() -> Option<u64> {
 
 /// The tightest limit on the way from our group to the root, both versions of the interface.
 fn tightest_group() -> Option<GroupLimit> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let mut tightest: Option<GroupLimit> = None;
-    for line in groups.lines() {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
-        let (root, limit, usage) = if controllers.is_empty() {
-            ("/sys/fs/cgroup", "memory.max", "memory.current")
-        } else if controllers.split(',').any(|name| name == "memory") {
-            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes")
-        } else {
-            continue;
-        };
-        let mut path = path.trim_end_matches('/').to_owned();
-        loop {
-            let read = |file| fs::read_to_string(format!("{root}{path}/{file}")).ok()?.trim().parse::<u64>().ok();
-            if let (Some(limit), Some(usage)) = (read(limit), read(usage)) {
-                // What files were read fills the group's limit, and is given back when somebody wants it.
-                let cache = fs::read_to_string(format!("{root}{path}/memory.stat")).map_or(0, |stat| page_cache(&stat));
-                let left_bytes = limit.saturating_sub(usage.saturating_sub(cache));
-                if tightest.is_none_or(|other| left_bytes < other.left_bytes) {
-                    tightest = Some(GroupLimit { limit_bytes: limit, left_bytes });
-                }
-            }
-            match path.rfind('/') {
-                Some(index) => path.truncate(index),
-                None => break,
-            }
-        }
-    }
-    tightest
+    let group = |folder: String| -> Option<GroupLimit> {
+        let read = |file: &str| fs::read_to_string(format!("{folder}/{file}")).ok();
+        let number = |file| read(file)?.trim().parse::<u64>().ok();
+        let limit_bytes = number("memory.max").or_else(|| number("memory.limit_in_bytes"))?;
+        let used = number("memory.current").or_else(|| number("memory.usage_in_bytes"))?;
+        // Files that were read count towards the group's limit, and are dropped when the memory is needed.
+        let cache = read("memory.stat").map_or(0, |stat| page_cache(&stat));
+        Some(GroupLimit { limit_bytes, left_bytes: limit_bytes.saturating_sub(used.saturating_sub(cache)) })
+    };
+    let groups = group_folders(std::process::id(), "memory").into_iter().filter_map(group);
+    groups.min_by_key(|group| group.left_bytes)
 }
 
 /// `active_file` and `inactive_file` of a `memory.stat`; the older interface has them with `total_` for the whole tree.
@@ -143,8 +108,7 @@ fn page_cache(stat: &str) -> u64 {
 /// `RLIMIT_AS`, less what is mapped; a mirrored ring takes twice its size of it.
 fn address_space_available() -> Option<u64> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::As).current?;
-    let statm = fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = statm.split_whitespace().next()?.parse().ok()?;
+    let pages = procfs::process::Process::myself().ok()?.statm().ok()?.size;
     Some(limit.saturating_sub(pages * feedline_shm::page_size()) / 2)
 }
 
@@ -157,9 +121,16 @@ mod tests {
         assert_eq!(parse_size("512MB"), Some(512_000_000));
         assert_eq!(parse_size("1.5 GiB"), Some(1_610_612_736));
         assert_eq!(parse_size(" 4096 "), Some(4096));
-        for bad in ["", "abc", "-1", "0", "12 parsecs", "1e9", "."] {
+        assert_eq!(["2g", "2 gb", "2GB"].map(parse_size), [Some(2_000_000_000); 3]);
+        for bad in ["", "abc", "-1", "0", "12 parsecs", "1e9", ".", "2000000TB"] {
             assert_eq!(parse_size(bad), None, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn sizes_are_written_as_people_read_them() {
+        let texts = [0, 999, 1_500, 412_000_000, 1_490_000_000, 2_000_000_000_000].map(size_text);
+        assert_eq!(texts, ["0 B", "999 B", "1.5 kB", "412.0 MB", "1.49 GB", "2.00 TB"]);
     }
 
     #[test]

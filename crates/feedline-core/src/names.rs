@@ -16,7 +16,7 @@ pub use self::sweep::file_system;
 use crate::Error;
 
 const MAX_NAME: usize = 64;
-/// `sun_path` holds 108 bytes with its end.
+/// `sun_path` holds 108 bytes, a final zero included.
 const MAX_PATH: usize = 107;
 
 /// A feed that runs.
@@ -33,7 +33,7 @@ pub struct FeedInfo {
 /// The folder: `$FEEDLINE_DIR`, else `$XDG_RUNTIME_DIR/feedline`, else `/tmp/feedline-<uid>`.
 pub fn folder() -> PathBuf {
     let named = named_folder();
-    // A process may change its folder while it serves.
+    // An absolute path: a process may change its working directory while it serves.
     std::path::absolute(&named).unwrap_or(named)
 }
 
@@ -49,7 +49,7 @@ fn named_folder() -> PathBuf {
     Path::new("/tmp").join(format!("feedline-{}", rustix::process::getuid().as_raw()))
 }
 
-/// What the kernel says when something can't be made in the folder, and the way out.
+/// The kernel's error when something can't be made in the folder, and what to do about it.
 pub(crate) fn unusable(path: &Path, error: &std::io::Error) -> Error {
     let is_full = matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded);
     let path = path.to_owned();
@@ -60,7 +60,7 @@ pub(crate) fn unusable(path: &Path, error: &std::io::Error) -> Error {
     }
 }
 
-/// The socket of a feed, if its name can be one.
+/// The socket of a feed, if the name is valid.
 pub fn socket_path(name: &str) -> Result<PathBuf, Error> {
     let bad = |why: &str| {
         let shown: String = name.chars().take(40).collect();
@@ -98,7 +98,7 @@ pub fn prepare_folder() -> Result<PathBuf, Error> {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(unusable(&path, &error)),
     }
-    // A link to a folder of one's own is fine; whose the folder is counts.
+    // A link to a folder of one's own is fine; the folder's owner counts.
     let meta = fs::metadata(&path).map_err(|error| fail(error.to_string()))?;
     let uid = rustix::process::getuid().as_raw();
     if !meta.is_dir() {
@@ -109,14 +109,14 @@ pub fn prepare_folder() -> Result<PathBuf, Error> {
     }
     if meta.mode() & 0o022 != 0 {
         let mode = meta.mode() & 0o7777;
-        // Of a folder that is meant for all, such as /tmp, nobody should change the mode.
+        // Nobody should change the mode of a folder that is meant for all, such as /tmp.
         let way_out = if mode & 0o1000 == 0 { "; chmod 700 it" } else { ": name a folder in it" };
         return Err(fail(format!("others may write to it (mode {mode:o}){way_out}")));
     }
     Ok(path)
 }
 
-/// Why the folder can't be looked into; one that isn't there yet has no feeds in it.
+/// Why the folder can't be read; a folder that doesn't exist yet has no feeds in it.
 pub fn check_readable() -> Result<(), Error> {
     match fs::read_dir(folder()) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -142,7 +142,7 @@ pub fn feeds() -> Vec<FeedInfo> {
     found
 }
 
-/// What runs, for an error message.
+/// The feeds that run, for an error message.
 pub(crate) fn running_text() -> String {
     let feeds = feeds();
     if feeds.is_empty() {

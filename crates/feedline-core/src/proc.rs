@@ -1,49 +1,77 @@
-//! What the kernel tells of a process or a thread: its state, where it sleeps, what it has computed, what it was started as.
+//! What the kernel tells about a process or a thread: its state, where it sleeps, what it has computed, what it was started as.
 
 use std::fs::{self, File};
 use std::io::Read;
 
-/// As much of a command line as anybody reads.
+use procfs::process::{Process, Task};
+
+/// The longest part of a command line that is read.
 const LONGEST_COMMAND: u64 = 4096;
 
 pub use feedline_shm::child::die_with_parent;
 
 /// A process of this machine: `pt_data_worker, sleeping (futex_wait), 0.4 s of CPU`. `None` if it is gone, or not ours to see.
 pub(crate) fn process_text(pid: u32) -> Option<String> {
-    text(&format!("/proc/{pid}"))
+    text(&Stat::of(pid)?, &format!("/proc/{pid}"))
 }
 
-/// The same of a thread of this process.
+/// The same for a thread of this process.
 pub(crate) fn thread_text(tid: i32) -> Option<String> {
-    text(&format!("/proc/self/task/{tid}"))
+    let stat = Process::myself().ok()?.task_from_tid(tid).ok()?.stat().ok()?;
+    text(&stat.into(), &format!("/proc/self/task/{tid}"))
 }
 
 /// Whether a process is stopped, by a signal or in a debugger.
 pub(crate) fn is_stopped(pid: u32) -> bool {
-    Stat::read(&format!("/proc/{pid}")).is_some_and(|stat| matches!(stat.state, 'T' | 't'))
+    Stat::of(pid).is_some_and(|stat| matches!(stat.state, 'T' | 't'))
 }
 
 /// What a process is doing: "it is stopped (state T)".
 pub(crate) fn state_text(pid: u32) -> Option<String> {
-    Stat::read(&format!("/proc/{pid}")).map(|stat| format!("it is {} (state {})", state_words(stat.state), stat.state))
+    Stat::of(pid).map(|stat| format!("it is {} (state {})", state_words(stat.state), stat.state))
 }
 
 /// A process's children, whichever thread started them.
 pub fn children(pid: u32) -> Vec<u32> {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    let lists = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    let mut children: Vec<u32> =
-        lists.flat_map(|list| list.split_whitespace().flat_map(str::parse).collect::<Vec<_>>()).collect();
+    let mut children: Vec<u32> = tasks(pid).flat_map(|task| task.children().unwrap_or_default()).collect();
     children.sort_unstable();
     children
 }
 
-fn text(folder: &str) -> Option<String> {
-    let Stat { name, state, cpu_secs, .. } = Stat::read(folder)?;
+/// The threads of a process.
+fn tasks(pid: u32) -> impl Iterator<Item = Task> {
+    process(pid).and_then(|process| process.tasks().ok()).into_iter().flatten().flatten()
+}
+
+/// Its folder in `/proc`; `None` if it is gone.
+pub(crate) fn process(pid: u32) -> Option<Process> {
+    if pid == std::process::id() { Process::myself() } else { Process::new(pid.try_into().ok()?) }.ok()
+}
+
+/// The folders of the control groups that limit a process's use of a resource ("cpu", "memory"), from its own up to the root, in
+/// both versions of the interface.
+pub fn group_folders(pid: u32, controller: &str) -> Vec<String> {
+    let groups = process(pid).and_then(|process| process.cgroups().ok());
+    let mut folders = Vec::new();
+    for group in groups.into_iter().flatten() {
+        let root = match group.controllers.as_slice() {
+            [] => "/sys/fs/cgroup".to_owned(),
+            names if names.iter().any(|name| name == controller) => format!("/sys/fs/cgroup/{controller}"),
+            _ => continue,
+        };
+        let own = group.pathname.trim_end_matches('/');
+        let ends = own.rmatch_indices('/').map(|(index, _)| index);
+        folders.extend([own.len()].into_iter().chain(ends).map(|end| format!("{root}{}", &own[..end])));
+    }
+    folders
+}
+
+fn text(stat: &Stat, folder: &str) -> Option<String> {
+    let Stat { name, state, cpu_secs } = stat;
     let wchan = fs::read_to_string(format!("{folder}/wchan")).unwrap_or_default();
-    // "0" says that it doesn't sleep, or that we may not know.
+    // "0" means that it doesn't sleep, or that we may not know.
     let place = if matches!(wchan.as_str(), "" | "0") { String::new() } else { format!(" ({wchan})") };
-    Some(format!("{name}, {}{place}, {cpu_secs:.1} s of CPU", state_words(state)))
+    Some(format!("{name}, {}{place}, {cpu_secs:.1} s of CPU", state_words(*state)))
 }
 
 fn state_words(state: char) -> &'static str {
@@ -58,17 +86,17 @@ fn state_words(state: char) -> &'static str {
     }
 }
 
-/// What others wrote, for a terminal: nothing that moves its cursor, or turns the line around.
+/// Foreign text, made safe for a terminal: nothing in it moves the cursor or reverses the line.
 pub(crate) fn harmless(text: &str) -> String {
     text.chars().map(|c| if c.is_control() || turns(c) { ' ' } else { c }).collect()
 }
 
-/// Marks of direction, and their like.
+/// Marks of direction, and similar ones.
 fn turns(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{61c}')
 }
 
-/// The command line of a process, its arguments parted by blanks; of a very long one, the beginning.
+/// The command line of a process, its arguments separated by blanks; of a very long one, the beginning.
 pub fn command(pid: u32) -> Option<String> {
     let mut bytes = Vec::new();
     File::open(format!("/proc/{pid}/cmdline")).ok()?.take(LONGEST_COMMAND).read_to_end(&mut bytes).ok()?;
@@ -76,76 +104,54 @@ pub fn command(pid: u32) -> Option<String> {
     Some(harmless(&arguments.map(String::from_utf8_lossy).collect::<Vec<_>>().join(" ")))
 }
 
-/// The memory of a process that is in RAM, and how much of it is in no file, ring or other shared memory.
+/// How much of a process's memory is in RAM, and how much of that is in no file, ring or other shared memory.
 pub fn memory_bytes(pid: u32) -> Option<(u64, u64)> {
-    let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-    let mut pages = text.split_whitespace().skip(1).map(|field| field.parse::<u64>().ok());
-    let (resident, shared) = (pages.next()??, pages.next()??);
-    let page = rustix::param::page_size() as u64;
-    Some((resident * page, resident.saturating_sub(shared) * page))
+    let pages = process(pid)?.statm().ok()?;
+    let page = procfs::page_size();
+    Some((pages.resident * page, pages.resident.saturating_sub(pages.shared) * page))
 }
 
-/// What a process has had read from disks, for itself, in its memory that files back too. Zero where the kernel doesn't tell.
+/// How many bytes were read from disks for a process, including its memory that is backed by files. Zero where the kernel doesn't
+/// tell.
 pub fn disk_read_bytes(pid: u32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
-    let bytes = text.lines().find_map(|line| line.strip_prefix("read_bytes: "));
-    bytes.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
+    process(pid).and_then(|process| process.io().ok()).map_or(0, |io| io.read_bytes)
 }
 
-/// How long the threads of a process that live now could have computed and had no core to do it on. Zero where the kernel
+/// How long the living threads of a process were ready to run and had no core. Zero where the kernel
 /// doesn't count it.
 pub fn core_wait_secs(pid: u32) -> f64 {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0.0 };
-    let texts = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("schedstat")).ok());
-    let nanos: u64 = texts.filter_map(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok()).sum();
+    let nanos: u64 = tasks(pid).filter_map(|task| task.schedstat().ok()).map(|stat| stat.run_delay).sum();
     nanos as f64 / 1e9
 }
 
-/// What `/proc/PID/stat` tells.
+/// A part of `/proc/PID/stat`.
 #[derive(Clone, Debug)]
 pub struct Stat {
     /// The program's name, cut to 15 bytes by the kernel.
     pub name: String,
     /// 'R', 'S', 'D', 'T', ...
     pub state: char,
-    /// What it has computed.
+    /// CPU time.
     pub cpu_secs: f64,
 }
 
 impl Stat {
     /// Of a process; `None` if it is gone.
     pub fn of(pid: u32) -> Option<Self> {
-        Self::read(&format!("/proc/{pid}"))
+        Some(process(pid)?.stat().ok()?.into())
     }
+}
 
-    fn read(folder: &str) -> Option<Self> {
-        Self::parse(&fs::read_to_string(format!("{folder}/stat")).ok()?)
-    }
-
-    /// `12 (a name) S 1 ...`; a name may hold blanks and brackets.
-    fn parse(stat: &str) -> Option<Self> {
-        let (front, rest) = stat.rsplit_once(')')?;
-        let name = front.split_once('(')?.1.to_owned();
-        let fields: Vec<&str> = rest.split_whitespace().collect();
-        let ticks = |index: usize| fields.get(index)?.parse::<u64>().ok();
-        let cpu_secs = (ticks(11)? + ticks(12)?) as f64 / rustix::param::clock_ticks_per_second() as f64;
-        Some(Self { name, state: fields.first()?.chars().next()?, cpu_secs })
+impl From<procfs::process::Stat> for Stat {
+    fn from(stat: procfs::process::Stat) -> Self {
+        let cpu_secs = (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64;
+        Self { name: stat.comm, state: stat.state, cpu_secs }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_may_look_like_the_rest() {
-        let stat = Stat::parse("12 (a) S (b) T 1 2 3 4 5 6 7 8 9 10 200 100 0 0 20").unwrap();
-        assert_eq!((stat.name.as_str(), stat.state), ("a) S (b", 'T'));
-        assert!(stat.cpu_secs > 0.0);
-        for bad in ["", "12", "12 (a", "12 (a)", "12 (a) S", ")(", "12 (a) S 1 2 3 4 5 6 7 8 9 10 x y"] {
-            assert!(Stat::parse(bad).is_none(), "{bad:?}");
-        }
-    }
 
     #[test]
     fn this_process_runs() {

@@ -11,12 +11,12 @@ pub enum Mode {
     ReadOnly,
 }
 
-/// Why batches are copied out where nobody asked for it.
+/// Why batches are copied although the user didn't ask for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopiesBecause {
-    /// Making its pages private would cost more.
+    /// The trainer writes in place: making its pages private would cost more.
     Writes,
-    /// So would leaving it the pages.
+    /// The trainer keeps batches: leaving it the pages would cost more.
     Keeps,
     /// The feed waits for nobody: what isn't copied may be overwritten.
     FeedSkips,
@@ -28,7 +28,7 @@ pub(crate) enum CopiesBecause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReadMode(pub Mode, pub Option<CopiesBecause>);
 
-/// The number that stands for each of them in a page is its place here; the name, and why, are for display.
+/// The number of each in a page is its index here; the name and the reason are for display.
 const READ_MODES: [(ReadMode, &str, Option<&str>); 7] = [
     (ReadMode(Mode::Cow, None), "cow", None),
     (ReadMode(Mode::Copy, None), "copy", Some("asked for")),
@@ -44,7 +44,7 @@ impl ReadMode {
         READ_MODES.iter().position(|(read_mode, ..)| *read_mode == self).unwrap_or(READ_MODES.len()) as u32
     }
 
-    /// The mode's name, and why it copies, of a number that may be anything.
+    /// The mode's name and the reason, for a number that may be anything.
     pub fn words(number: u32) -> (&'static str, Option<&'static str>) {
         READ_MODES.get(number as usize).map_or(("unknown", None), |&(_, mode, why)| (mode, why))
     }

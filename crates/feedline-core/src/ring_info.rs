@@ -1,4 +1,6 @@
-//! A ring as its server describes it: how much fits, what is in it, and where in its lanes a sample stands.
+//! A ring as its server describes it: how much fits, what is in it, and where a sample is in its lanes.
+
+use std::sync::Arc;
 
 use feedline_protocol::consumer::Shape;
 use feedline_protocol::log::Size;
@@ -15,7 +17,7 @@ pub struct RingInfo {
     pub generation: u32,
     /// How many samples fit.
     pub capacity: u64,
-    /// Of them, how far consumers may be apart; the rest is history.
+    /// How far consumers may be apart, of those samples; the rest is history.
     pub window: u64,
     /// How long the lane for batches of variable length is, 0 without one.
     pub byte_lane: u64,
@@ -31,13 +33,13 @@ pub struct RingInfo {
     pub epochs: Option<u64>,
     /// How many samples the source's first batch had.
     pub source_batch: u64,
-    /// What the source says of its samples, where they can't be counted because batches travel whole.
+    /// What the source reports about its samples, where they can't be counted because batches travel whole.
     pub told: Option<Told>,
     /// What is in it.
-    pub schema: Schema,
+    pub schema: Arc<Schema>,
 }
 
-/// What a source says of itself: that an epoch has so many samples, in batches of that size.
+/// What a source reports about itself: how many samples an epoch has, in batches of which size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
     /// In an epoch.
@@ -55,7 +57,7 @@ impl RingInfo {
 
     /// Whether it only stands for a feed that has nothing in it yet.
     pub(crate) fn is_placeholder(&self) -> bool {
-        matches!(self.schema, Schema::Whole { .. }) && self.generation == 0 && self.capacity == 1
+        matches!(*self.schema, Schema::Whole { .. }) && self.generation == 0 && self.capacity == 1
     }
 
     /// The next ring, of another size.
@@ -70,7 +72,7 @@ impl RingInfo {
             generation: self.generation,
             size: self.size(),
             source_batch: self.source_batch,
-            is_cut: matches!(self.schema, Schema::Cut { .. }),
+            is_cut: matches!(*self.schema, Schema::Cut { .. }),
             is_placeholder: self.is_placeholder(),
             sample_bytes: strides(&self.schema).iter().sum(),
         }
@@ -80,7 +82,7 @@ impl RingInfo {
     pub(crate) fn consumer_shape(&self) -> Shape {
         Shape {
             generation: self.generation,
-            is_cut: matches!(self.schema, Schema::Cut { .. }),
+            is_cut: matches!(*self.schema, Schema::Cut { .. }),
             skips: self.skips,
             replays: self.replays,
             epochs: self.epochs,

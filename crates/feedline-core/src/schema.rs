@@ -65,7 +65,7 @@ impl DType {
     }
 }
 
-/// Whose array it was when the loader yielded it.
+/// The framework that an array belonged to when the loader yielded it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ArrayKind {
     /// `torch.Tensor`.
@@ -77,7 +77,7 @@ pub enum ArrayKind {
 }
 
 impl ArrayKind {
-    /// In the structure of a batch that is written down.
+    /// Its type, in the structure of a batch that is written down.
     pub fn word(self) -> &'static str {
         if self == Self::Torch { "tensor" } else { "array" }
     }
@@ -86,26 +86,26 @@ impl ArrayKind {
 /// One leaf of a batch that can be cut: the same for every sample.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Field {
-    /// Whose array.
+    /// The framework.
     pub kind: ArrayKind,
-    /// Of what.
+    /// The type of the elements.
     pub dtype: DType,
     /// The shape of one sample.
     #[serde(deserialize_with = "bounded::list")]
     pub shape: Vec<u64>,
     /// How its dimensions lie in memory.
     pub order: DimOrder,
-    /// What it is besides a tensor.
+    /// Its class, if it is a subclass of a tensor.
     pub subclass: Option<Arc<Subclass>>,
 }
 
 impl Field {
-    /// A plain one in C order.
+    /// A plain field in C order.
     pub fn new(kind: ArrayKind, dtype: DType, shape: Vec<u64>) -> Self {
         Self { kind, dtype, shape, order: DimOrder::default(), subclass: None }
     }
 
-    /// What an array of samples is made of. `None` if it has no dimensions.
+    /// The field that an array of samples makes up. `None` if it has no dimensions.
     fn of(array: &Array<'_>) -> Option<Self> {
         let (_, shape) = array.shape.split_first()?;
         let (order, subclass) = (array.order.of_sample(), array.subclass.clone());
@@ -129,7 +129,7 @@ impl Field {
 
 /// Bytes of an array, or `None` if that overflows.
 pub fn len_bytes(dtype: DType, shape: &[u64]) -> Option<u64> {
-    // A dimension of 0 doesn't excuse others that no framework could count with.
+    // A dimension of 0 doesn't excuse others that no framework could multiply.
     let most = shape.iter().try_fold(dtype.len_bytes(), |product, &dim| product.checked_mul(dim.max(1)))?;
     let len = if shape.contains(&0) { 0 } else { most };
     (most < 1 << 63 && len < 1 << 45).then_some(len)
@@ -148,7 +148,7 @@ pub enum Schema {
     },
     /// Batches travel whole; each describes itself.
     Whole {
-        /// Which field can't be cut and why, for whoever asks for another batch size.
+        /// Which field can't be cut and why, for a consumer that asks for another batch size.
         why: String,
     },
 }
@@ -165,10 +165,10 @@ fn fields<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Field>, D::E
 pub struct Mismatch(pub String);
 
 impl Schema {
-    /// Looks at a feed's first batch.
+    /// Makes the schema from a feed's first batch.
     pub fn of(batch: &Batch<'_>, whole: bool) -> Self {
         if whole {
-            return Self::Whole { why: "the server was started with whole_batches=True".into() };
+            return Self::Whole { why: "its server was told to hand batches on whole".into() };
         }
         match Self::cuttable(batch) {
             Ok(fields) => Self::Cut { structure: batch.structure.clone(), fields },
@@ -255,7 +255,7 @@ impl Schema {
         }
     }
 
-    /// Whether batches of the two can follow each other.
+    /// Whether batches of the two schemas can follow each other.
     pub(crate) fn goes_with(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Whole { .. }, Self::Whole { .. }) => true,
@@ -263,7 +263,7 @@ impl Schema {
         }
     }
 
-    /// For a person.
+    /// As text, for a person.
     pub(crate) fn describe(&self) -> String {
         match self {
             Self::Whole { .. } => "whole batches".into(),
@@ -288,12 +288,13 @@ impl Schema {
 }
 
 impl Field {
-    /// Whether an array's samples, of this shape, are of this kind. In whatever order they lie, they can be brought into ours.
+    /// Whether an array's samples, of this shape, are of this kind. Whatever their order in memory, they can be brought into
+    /// ours.
     fn fits(&self, array: &Array<'_>, shape: &[u64]) -> bool {
         self.kind == array.kind && self.dtype == array.dtype && self.shape == shape && self.subclass == array.subclass
     }
 
-    /// In what two of the same type differ.
+    /// How two fields of the same type differ.
     fn difference(&self, now: &Self, name: &str) -> String {
         let both = self.subclass.as_ref().zip(now.subclass.as_ref());
         match both.and_then(|(first, now)| first.difference(now)) {

@@ -1,12 +1,26 @@
 //! What appends to the log.
 //!
-//! A Python iterator is one source; a pool of workers, a native pipeline or another machine's feed are others. The server
-//! asks for one batch after the other, on the thread that called `Server::run`, and copies each into the ring.
+//! A source claims runs of samples, fills their memory in place, from as many threads as it likes, and commits them in any order;
+//! they are published in the order of the log. A Python iterator of batches is one, through an adapter ([`FromBatches`]); a pool
+//! of workers, a native pipeline or another machine's feed are others. [`Synthetic`] is the smallest.
+//!
+//! ```text
+//!  server's thread                         any thread
+//!  begin(epoch)
+//!  append(log) ──▶ log.claim(…) ──▶ fill claim.field(0), claim.field(1), … ──▶ claim.commit()
+//!  append(log) ──▶ log.claim(…) ──▶ fill … ──▶ dropped: nothing behind it is published, append(log) is asked again
+//!  append(log) ──▶ nothing left: the epoch ends when all that was claimed is committed
+//! ```
+
+mod batches;
+mod synthetic;
 
 pub use feedline_protocol::Mark;
 
-use crate::batch::Batch;
-use crate::error::Failure;
+pub use self::batches::{BatchSource, FromBatches};
+pub use self::synthetic::Synthetic;
+use crate::error::{Error, Failure};
+use crate::server::Appender;
 
 /// How long an epoch is, as far as the source can tell beforehand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,27 +33,50 @@ pub struct Length {
     pub batch_size: Option<u64>,
 }
 
-/// Epochs of batches.
+/// Why appending stopped in the middle of an epoch. A source hands it on.
+#[derive(Debug)]
+pub enum Halt {
+    /// Nobody needs the rest of this epoch; the next one should begin.
+    Abandoned,
+    /// The server was stopped, or lingered long enough.
+    Stopped,
+    /// It can't go on.
+    Failed(Failure),
+}
+
+impl From<Failure> for Halt {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<Error> for Halt {
+    fn from(error: Error) -> Self {
+        Self::Failed(Failure::server(&error))
+    }
+}
+
+/// Epochs of samples. All calls come from the thread that called `Server::run`.
 pub trait Source {
     /// Begins an epoch. Called again before the last one has ended if nobody needs the rest of that.
     fn begin(&mut self, epoch: u64) -> Result<(), Failure>;
 
-    /// The next batch of the epoch, or `None` at its end. Its bytes are borrowed until the next call.
-    fn next(&mut self) -> Result<Option<Batch<'_>>, Failure>;
+    /// Claims the next of the epoch. False if nothing is left to claim; asked again if something was given back since.
+    fn append(&mut self, log: &mut Appender<'_, '_>) -> Result<bool, Halt>;
 
     /// Whether the epoch that has just ended was none, because there is nothing more to come. The feed ends with the one before.
     fn is_exhausted(&self) -> bool {
         false
     }
 
-    /// Whether [`Self::mark`] should be called after each batch.
+    /// Whether [`Self::mark`] should be called after each call of [`Self::append`].
     fn keeps_state(&self) -> bool {
         false
     }
 
-    /// After an epoch was begun, and after each batch that was published: how far the source has come, from where on it is still there for whoever comes late, and
-    /// from where on somebody needs it (`None` if nobody is there). A source that can go on in another process keeps what
-    /// it needs for that.
+    /// After an epoch was begun, and after each call of [`Self::append`]: how far the log has come, from where on it is still there
+    /// for whoever comes late, and from where on somebody needs it (`None` if nobody is there). A source that can go on in another
+    /// process keeps what it needs for that.
     fn mark(&mut self, _head: Mark, _oldest: Mark, _needed: Option<Mark>) -> Result<(), Failure> {
         Ok(())
     }

@@ -1,7 +1,8 @@
-//! How things stand: the one set of numbers behind `stats()`, the command line, the dashboard and the metrics.
+//! A feed's numbers: the one set behind `stats()`, the command line, the dashboard and the metrics.
 //!
-//! Times and counts "in all", a consumer's too, only grow while the server lives: rates are differences of two looks. The rest is
-//! how things are at this moment.
+//! Times and counts "in all", a consumer's too, only grow while the server lives: rates are differences of two readings. The rest
+//! is
+//! the state at this moment.
 
 use std::collections::BTreeMap;
 
@@ -70,7 +71,7 @@ pub struct ServerStats {
     pub loading_secs: f64,
     /// Time in which batches were copied into the ring.
     pub copying_secs: f64,
-    /// Time in which the loader could not go on: there was no room, or nobody who wanted more.
+    /// Time in which the loader could not go on: the ring was full, or nobody wanted more.
     pub wait_secs: f64,
     /// How long the loader has been at the batch that it is preparing.
     pub loader_call_secs: f64,

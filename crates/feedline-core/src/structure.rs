@@ -140,7 +140,8 @@ impl Structure {
         paths
     }
 
-    /// As a Python programmer would write it, with a word for each leaf: `(tensor, {"mask": tensor})`. Cut short where it is long.
+    /// As a Python programmer would write it, with a word for each leaf: `(tensor, {"mask": tensor})`. Cut short where it is
+    /// long.
     pub fn text(&self, leaves: &[&str]) -> String {
         const LONGEST: usize = 200;
         let mut text = String::new();

@@ -23,7 +23,7 @@ use crate::ring_info::RingInfo;
 use crate::stats::ServerStats;
 
 /// Changes with every change of the messages or of the shared pages.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 
 /// "feed", so that a stray client is told apart from an old one.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"feed");
@@ -104,7 +104,7 @@ pub enum Reply {
 pub struct Stuck {
     /// For how long.
     pub secs: f64,
-    /// How many samples it had yielded: if there are more by now, this is no news.
+    /// How many samples it had yielded: if there are more by now, this is out of date.
     pub samples: u64,
     /// Where, for a person.
     pub place: String,

@@ -18,7 +18,7 @@ const MOST_BYTES: usize = 64 << 20;
 /// The longest inputs: a reply may have 4 MB.
 const LONGEST: usize = 5 << 20;
 /// An input that takes longer is a failure.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Counts what is taken and not given back.
 struct Counting;
@@ -214,7 +214,7 @@ fn main() {
         loop {
             std::thread::sleep(Duration::from_secs(1));
             let since = BEGAN_MILLIS.load(Ordering::Relaxed);
-            if since > 0 && began.elapsed() > Duration::from_millis(since) + PATIENCE {
+            if since > 0 && began.elapsed() > Duration::from_millis(since) + TIMEOUT {
                 save_failure("an input takes too long");
             }
         }

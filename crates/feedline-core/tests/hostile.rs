@@ -1,13 +1,12 @@
 //! A server among peers that don't keep to the protocol: they are dropped, and nobody else notices.
 
-mod beside;
+mod support;
 
 use std::io::{IoSlice, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use beside::{beside_a_server, folder, frame, hello, is_dropped};
 use feedline_core::Error;
 use feedline_core::server::{Options, Server};
 use feedline_core::wire::{Channel, MAGIC, Reply, Request, VERSION};
@@ -15,6 +14,7 @@ use feedline_protocol::message::{Entry, Join, Rank};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use support::{folder, frame, hello, is_dropped, with_server};
 
 #[test]
 fn garbage_lengths_and_early_requests_are_refused() {
@@ -36,7 +36,7 @@ fn garbage_lengths_and_early_requests_are_refused() {
         [hello(), hello()].concat(),
         [hello(), vec![0xff; 32]].concat(),
     ];
-    beside_a_server("garbage", |connect| {
+    with_server("garbage", |connect| {
         for bytes in cases {
             let mut socket = connect();
             socket.write_all(&bytes).unwrap();
@@ -47,7 +47,7 @@ fn garbage_lengths_and_early_requests_are_refused() {
 
 #[test]
 fn another_version_is_told_so() {
-    beside_a_server("version", |connect| {
+    with_server("version", |connect| {
         let mut socket = connect();
         let request = Request::Hello { magic: MAGIC, version: VERSION + 1, consumer: true };
         socket.write_all(&frame(&request)).unwrap();
@@ -65,7 +65,7 @@ fn another_version_is_told_so() {
 
 #[test]
 fn silent_and_half_said_peers_disturb_nobody() {
-    beside_a_server("silent", |connect| {
+    with_server("silent", |connect| {
         let mut held: Vec<UnixStream> = (0..40).map(|_| connect()).collect();
         for socket in &mut held[..20] {
             socket.write_all(&hello()[..3]).unwrap();
@@ -88,7 +88,7 @@ fn a_second_server_is_told_who_the_first_is() {
 
 #[test]
 fn descriptors_are_not_taken() {
-    beside_a_server("descriptors", |connect| {
+    with_server("descriptors", |connect| {
         let socket = connect();
         send_with_descriptors(&socket, &hello());
         is_dropped(socket);
@@ -144,12 +144,12 @@ struct Part {
     said: Vec<Index>,
     flips: Vec<(Index, u8)>,
     cut: Option<Index>,
-    manner: Manner,
+    delivery: Delivery,
     listens: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Manner {
+enum Delivery {
     Plain,
     ByteByByte,
     WithDescriptors,
@@ -158,16 +158,16 @@ enum Manner {
 }
 
 fn part() -> impl Strategy<Value = Part> {
-    let manner = prop_oneof![
-        Just(Manner::Plain),
-        Just(Manner::ByteByByte),
-        Just(Manner::WithDescriptors),
-        Just(Manner::HalfClosed)
+    let delivery = prop_oneof![
+        Just(Delivery::Plain),
+        Just(Delivery::ByteByByte),
+        Just(Delivery::WithDescriptors),
+        Just(Delivery::HalfClosed)
     ];
     let said = prop::collection::vec(any::<Index>(), 0..8);
     let flips = prop::collection::vec((any::<Index>(), any::<u8>()), 0..4);
-    (any::<bool>(), said, flips, any::<Option<Index>>(), manner, any::<bool>())
-        .prop_map(|(greets, said, flips, cut, manner, listens)| Part { greets, said, flips, cut, manner, listens })
+    (any::<bool>(), said, flips, any::<Option<Index>>(), delivery, any::<bool>())
+        .prop_map(|(greets, said, flips, cut, delivery, listens)| Part { greets, said, flips, cut, delivery, listens })
 }
 
 impl Part {
@@ -189,16 +189,16 @@ impl Part {
         if let (Some(cut), Some(last)) = (self.cut, pieces.last_mut()) {
             last.truncate(cut.index(last.len()));
         }
-        match self.manner {
-            Manner::ByteByByte => pieces.concat().chunks(1).map(<[u8]>::to_vec).collect(),
+        match self.delivery {
+            Delivery::ByteByByte => pieces.concat().chunks(1).map(<[u8]>::to_vec).collect(),
             _ => pieces,
         }
     }
 
     fn send(&self, mut socket: &UnixStream, piece: &[u8], is_last: bool) {
-        match self.manner {
-            Manner::WithDescriptors if is_last => send_with_descriptors(socket, piece),
-            Manner::HalfClosed if is_last => {
+        match self.delivery {
+            Delivery::WithDescriptors if is_last => send_with_descriptors(socket, piece),
+            Delivery::HalfClosed if is_last => {
                 let _ = socket.write_all(piece);
                 let _ = socket.shutdown(std::net::Shutdown::Write);
             }
@@ -220,7 +220,7 @@ proptest! {
         parts in prop::collection::vec(part(), 1..5),
         turns in prop::collection::vec(any::<Index>(), 0..60),
     ) {
-        beside_a_server("mutated", |connect| {
+        with_server("mutated", |connect| {
             let mut peers: Vec<_> = parts.iter().map(|part| (part, connect(), part.pieces().into_iter().peekable())).collect();
             for (_, socket, _) in &peers {
                 socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();

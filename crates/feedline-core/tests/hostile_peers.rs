@@ -1,21 +1,21 @@
 //! Peers that are too slow, too busy, or lie about themselves: an ordinary consumer beside them gets everything.
 
-mod beside;
+mod support;
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use beside::{beside_a_server, beside_a_server_with, hello, is_dropped};
 use feedline_core::server::{Options, RingSize};
 use feedline_core::wire::{Channel, Reply, Request};
 use feedline_protocol::message::{Answer, Entry, Join, MOST_RANKS, Place, Rank};
 use feedline_shm::{CursorHandle, HeadReader};
+use support::{hello, is_dropped, with_server, with_server_options};
 
 #[test]
 fn whoever_dawdles_over_its_hello_is_dropped() {
-    beside_a_server("dawdler", |connect| {
+    with_server("dawdler", |connect| {
         let mut socket = connect();
         let began = Instant::now();
         // The time runs from the beginning: a byte now and then is not enough.
@@ -34,7 +34,7 @@ fn whoever_dawdles_over_its_hello_is_dropped() {
 fn connecting_without_end_disturbs_nobody() {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        beside_a_server("knocking", |connect| {
+        with_server("knocking", |connect| {
             let path = connect().peer_addr().unwrap().as_pathname().unwrap().to_owned();
             for _ in 0..2 {
                 let (path, over) = (path.clone(), &over);
@@ -91,19 +91,19 @@ fn narrow() -> Options {
     Options {
         epochs: Some(1),
         ring: Some(RingSize::Samples(40)),
-        stall_timeout: Duration::from_millis(500),
+        stall_timeout_secs: Duration::from_millis(500),
         ..Options::default()
     }
 }
 
 #[test]
 fn one_who_joins_and_never_reads_is_cut_off() {
-    beside_a_server_with(narrow(), "idler", |connect| join(connect()));
+    with_server_options(narrow(), "idler", |connect| join(connect()));
 }
 
 #[test]
 fn one_who_claims_to_starve_and_releases_nothing_is_cut_off() {
-    beside_a_server_with(narrow(), "starveling", |connect| {
+    with_server_options(narrow(), "starveling", |connect| {
         let (channel, page, head) = join(connect());
         page.cursor.store(u64::MAX, Ordering::Relaxed);
         page.leases.store(u32::MAX, Ordering::Relaxed);
@@ -114,7 +114,7 @@ fn one_who_claims_to_starve_and_releases_nothing_is_cut_off() {
 
 #[test]
 fn one_who_claims_to_have_read_what_was_never_written_harms_nobody() {
-    beside_a_server_with(narrow(), "boaster", |connect| {
+    with_server_options(narrow(), "boaster", |connect| {
         let (channel, page, head) = join(connect());
         // When the other one is in: the only epoch would be over before it comes.
         std::thread::spawn(move || {
@@ -129,7 +129,7 @@ fn one_who_claims_to_have_read_what_was_never_written_harms_nobody() {
 
 #[test]
 fn one_who_claims_to_rest_for_ever_holds_up_nobody() {
-    beside_a_server_with(narrow(), "rester", |connect| {
+    with_server_options(narrow(), "rester", |connect| {
         let (channel, page, head) = join(connect());
         page.rest();
         (channel, page, head)
@@ -138,7 +138,7 @@ fn one_who_claims_to_rest_for_ever_holds_up_nobody() {
 
 #[test]
 fn one_whose_other_ranks_never_come_holds_up_nobody_for_long() {
-    beside_a_server_with(narrow(), "lonely", |connect| {
+    with_server_options(narrow(), "lonely", |connect| {
         // In mid-air, too: it takes part in round after round and leaves each.
         let rank = Rank { group: 7, world: MOST_RANKS, rank: 3, is_rejoining: false };
         let (mut channel, page, head) = join_as(Some(rank), connect());
@@ -157,7 +157,7 @@ fn one_whose_other_ranks_never_come_holds_up_nobody_for_long() {
 
 #[test]
 fn ranks_that_cannot_be_are_dropped() {
-    beside_a_server("norank", |connect| {
+    with_server("norank", |connect| {
         let rank = Rank { group: 0, world: 4, rank: 0, is_rejoining: false };
         let impossible = [
             (Rank { rank: 4, ..rank }, Entry::EpochStart),

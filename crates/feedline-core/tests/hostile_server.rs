@@ -1,7 +1,7 @@
 //! A consumer of a server that sends what it should not: descriptors of another kind, numbers that can't be. Each ends in an
 //! error, and none in a crash or a wait without end.
 
-mod beside;
+mod support;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use beside::{config, folder};
 use feedline_core::Error;
 use feedline_core::consumer::{Config, Consumer, Mode};
 use feedline_core::ring_info::RingInfo;
@@ -22,9 +21,10 @@ use feedline_shm::{CursorHandle, Doorbell, HeadWriter, Layout, RingWriter, page_
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, OFlags, SealFlags, fcntl_add_seals, fcntl_setfl, ftruncate, memfd_create};
 use rustix::pipe::PipeFlags;
+use support::{config, folder};
 
 /// How long a consumer may wait for what doesn't come.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn cut(fields: Vec<Field>) -> RingInfo {
     let structure = Structure([vec![Node::List(fields.len() as u32)], vec![Node::Leaf; fields.len()]].concat());
@@ -40,7 +40,7 @@ fn cut(fields: Vec<Field>) -> RingInfo {
         epochs: None,
         source_batch: 8,
         told: None,
-        schema: Schema::Cut { structure, fields },
+        schema: Schema::Cut { structure, fields }.into(),
     }
 }
 
@@ -49,7 +49,7 @@ fn bytes_field(len: u64) -> Field {
 }
 
 fn whole() -> RingInfo {
-    RingInfo { byte_lane: 4096, schema: Schema::Whole { why: "so it is".into() }, ..cut(vec![]) }
+    RingInfo { byte_lane: 4096, schema: Schema::Whole { why: "so it is".into() }.into(), ..cut(vec![]) }
 }
 
 /// What a server sends.
@@ -68,7 +68,7 @@ struct Sent {
 
 /// All as it should be, for rings of a cut schema with one field of 8 bytes, or of a whole one.
 fn sound(info: RingInfo) -> Sent {
-    let lanes = match info.schema {
+    let lanes = match *info.schema {
         Schema::Cut { .. } => vec![64 * 4, 64 * 8],
         Schema::Whole { .. } => vec![64 * 16, 4096],
     };
@@ -78,7 +78,7 @@ fn sound(info: RingInfo) -> Sent {
     let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().unwrap();
     let fds = vec![
         own(head.as_fd()),
-        own(ring.memfd().as_fd()),
+        own(ring.memory().fd()),
         own(CursorHandle::create().unwrap().as_fd()),
         own(Doorbell::new().unwrap().as_fd()),
     ];
@@ -88,7 +88,7 @@ fn sound(info: RingInfo) -> Sent {
 /// Attaches to a server that sends this, and asks for a batch.
 fn consume(name: &str, sent: Sent, wanted: Config) -> Result<(), Error> {
     let began = Instant::now();
-    consume_until(name, sent, wanted, |_| began.elapsed() >= PATIENCE)
+    consume_until(name, sent, wanted, |_| began.elapsed() >= TIMEOUT)
 }
 
 /// The same, until this says that it has waited enough. It is told how often the consumer has asked whether the server lives.
@@ -141,10 +141,10 @@ fn consume_until(name: &str, sent: Sent, wanted: Config, is_enough: impl Fn(u32)
                 }
             }
         });
-        let mut patience = || if is_enough(pings.load(Ordering::Relaxed)) { Err(Error::Interrupted) } else { Ok(()) };
-        let outcome = Consumer::attach(wanted, &mut patience).and_then(|mut consumer| {
+        let mut check = || if is_enough(pings.load(Ordering::Relaxed)) { Err(Error::Interrupted) } else { Ok(()) };
+        let outcome = Consumer::attach(wanted, &mut check).and_then(|mut consumer| {
             let _ = consumer.batches_per_epoch();
-            consumer.next(&mut patience).map(drop)
+            consumer.next(&mut check).map(drop)
         });
         std::fs::remove_file(&path).unwrap();
         let _ = std::fs::remove_dir(&folder);
@@ -348,6 +348,7 @@ fn an_epoch_without_an_end_in_sight_is_not_waited_for_without_end() {
         let wanted = Config { answer_timeout: Duration::from_secs(1), ..config("endless", 5) };
         match consume_until("endless", in_its_first_epoch(UNKNOWN, is_busy), wanted, |_| false) {
             Err(Error::Stalled(why)) => {
+                let why = why.to_string();
                 assert!(why.contains("waits for epoch 1") && why.contains("join=\"now\""), "{why}");
             }
             other => panic!("{other:?}"),

@@ -350,3 +350,6 @@ impl Consumer {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -88,6 +88,20 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn what_live_leases_keep_is_told_oldest_first() {
+        let mut leases = Leases::default();
+        assert!(leases.is_empty());
+        let ids: Vec<_> =
+            [(0, "a"), (4, "b"), (8, "c")].iter().map(|&(first, keeps)| leases.cut(first, keeps)).collect();
+        assert_eq!(leases.release(ids[1]), Some("b"));
+        assert_eq!((leases.iter().copied().collect::<Vec<_>>(), leases.is_empty()), (vec!["a", "c"], false));
+        assert_eq!(leases.oldest(), Some((ids[0], 0, &"a")));
+        let mut next = Leases::default();
+        next.continue_after(&leases);
+        assert!(next.cut(8, "d") > ids[2], "no id comes again");
+    }
+
     proptest! {
         /// The floor is the smallest first sample of any lease that is still live, whatever the order of drops.
         #[test]

@@ -16,6 +16,8 @@
 #![forbid(unsafe_code)]
 
 pub mod consumer;
+#[cfg(test)]
+mod fakes;
 pub mod leases;
 pub mod log;
 pub mod message;

@@ -1,11 +1,11 @@
 //! The server's side of the arithmetic: what may be overwritten, and where a newcomer begins. Pure numbers.
 //!
 //! ```text
-//!      oldest                    floor                 head      claimed
-//!        │ history: still intact   │ somebody needs it   │ being   │
-//!  ──────┴─────────────────────────┴─────────────────────┴─────────┴────▶ sample index
-//!                                  └────── at most `window` ───────┘
-//!        └────────────────────── at most `capacity` ───────────────┘
+//!      oldest                    floor                 head          claimed
+//!        │ history: still intact   │ somebody needs it   │ being filled │
+//!  ──────┴─────────────────────────┴─────────────────────┴──────────────┴────▶ sample index
+//!                                  └──────── at most `window` ──────────┘
+//!        └──────────────────────── at most `capacity` ──────────────────┘
 //! ```
 //!
 //! The window is what the user calls the ring, the rest of the capacity is the history. Who reads from the history (a late
@@ -13,13 +13,19 @@
 //!
 //! Invariant: nothing that a cursor still needs is ever overwritten, unless the policy is [`Lag::Skip`].
 
+mod claims;
 mod cursors;
+mod transfer;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use crate::page::EPOCH_ENDS;
+use claims::Claims;
+pub use claims::{Committed, Run};
 use cursors::Cursor;
 pub use cursors::Gone;
+pub use transfer::Transfer;
 
 /// How many epochs the log can run ahead of the slowest consumer: the table must keep the ends from the one before that one's
 /// epoch to the one after the newest.
@@ -100,7 +106,7 @@ pub struct Log {
     policy: Policy,
     size: Size,
     head: u64,
-    claimed: u64,
+    claims: Claims,
     oldest: u64,
     /// The first sample of all.
     first: u64,
@@ -116,8 +122,9 @@ pub struct Log {
 /// Byte positions of samples of variable length.
 #[derive(Debug, Default)]
 struct ByteLane {
-    head_bytes: u64,
-    /// Where each sample from `oldest` on begins.
+    /// Where what was claimed ends.
+    end_bytes: u64,
+    /// Where each sample from `oldest` on begins, those that are being filled included.
     starts: VecDeque<u64>,
 }
 
@@ -137,7 +144,7 @@ impl Log {
     /// Goes on in the middle of an epoch: a log of an earlier process had come this far.
     pub fn resume(&mut self, epoch: u64, index: u64) {
         debug_assert_eq!(self.head, 0);
-        (self.head, self.claimed, self.oldest, self.first) = (index, index, index, index);
+        (self.head, self.oldest, self.first) = (index, index, index);
         (self.first_epoch, self.last_running) = (epoch, epoch);
     }
 
@@ -190,10 +197,10 @@ impl Log {
         self.bytes.as_ref()?.starts.get(usize::try_from(index).ok()?).copied()
     }
 
-    /// Where in the byte lane the intact samples begin and end; `None` without a lane or without samples.
-    pub fn live_bytes(&self) -> Option<(u64, u64)> {
-        let lane = self.bytes.as_ref()?;
-        Some((*lane.starts.front()?, lane.head_bytes))
+    /// Where in the byte lane intact samples begin and end; `None` without a lane or without samples.
+    pub fn bytes_of(&self, samples: Range<u64>) -> Option<Range<u64>> {
+        let end = self.byte_start(samples.end).or(self.bytes.as_ref().map(|lane| lane.end_bytes));
+        Some(self.byte_start(samples.start)?..end?).filter(|_| !samples.is_empty())
     }
 
     /// The earliest epoch that anybody reads or waits for.
@@ -244,7 +251,7 @@ impl Log {
 
     /// Begins an epoch at the head; whoever waited for it stands there now. `had` samples of it came before this log.
     pub fn begin_epoch(&mut self, had: u64) {
-        debug_assert!(!self.writing && had <= self.head);
+        debug_assert!(!self.writing && had <= self.head && self.claims.is_empty());
         let epoch = self.epoch();
         let start = self.head - had;
         self.starts.push_back(Some(start));
@@ -264,15 +271,20 @@ impl Log {
         }
     }
 
-    /// Ends the epoch that is being written.
-    pub fn end_epoch(&mut self, is_complete: bool) {
+    /// Ends the epoch that is being written, all of which is published.
+    pub fn end_epoch(&mut self) {
+        debug_assert!(self.writing && self.claims.is_empty());
+        self.writing = false;
+    }
+
+    /// Ends the epoch that is being written because nobody needs the rest. What is being filled will not be published.
+    pub fn abandon_epoch(&mut self) {
         debug_assert!(self.writing);
         self.writing = false;
-        if let Some(last) = self.starts.back_mut()
-            && !is_complete
-        {
+        if let Some(last) = self.starts.back_mut() {
             *last = None;
         }
+        self.give_back_all();
     }
 
     /// What bounds one that reads from the history.
@@ -287,11 +299,11 @@ impl Log {
 
     /// How far one must have released before `need` more samples, in `need_bytes` of the byte lane, can be claimed.
     fn wanted_of(&self, reach: Reach, need: u64, need_bytes: u64) -> u64 {
-        let by_count = (self.head + need).saturating_sub(reach.samples);
+        let by_count = (self.claimed() + need).saturating_sub(reach.samples);
         let by_bytes = self.bytes.as_ref().map_or(0, |lane| {
             let first_byte = (lane.next_start() + need_bytes).saturating_sub(reach.bytes);
             let gone = lane.starts.partition_point(|&start| start < first_byte) as u64;
-            if first_byte > 0 && gone == lane.starts.len() as u64 { self.head } else { self.oldest + gone }
+            if first_byte > 0 && gone == lane.starts.len() as u64 { self.claimed() } else { self.oldest + gone }
         });
         by_count.max(by_bytes)
     }
@@ -335,28 +347,13 @@ impl Log {
         floor >= self.wanted_of(self.ring(), need, need_bytes)
     }
 
-    /// Claims the next `need` samples for writing; returns the byte position in the byte lane (0 without one).
-    pub fn claim(&mut self, need: u64, need_bytes: u64) -> Option<u64> {
-        debug_assert_eq!(self.head, self.claimed);
-        let is_free = if self.cursors.is_empty() {
+    /// Whether `need` more samples, in `need_bytes` of the byte lane, may be claimed now.
+    fn has_room(&self, need: u64, need_bytes: u64) -> bool {
+        if self.cursors.is_empty() {
             self.is_of_use(need, need_bytes)
-        } else if self.is_abandoned() {
-            false
         } else {
-            self.in_the_way(need, need_bytes).is_empty()
-        };
-        if !is_free {
-            return None;
+            !self.is_abandoned() && self.in_the_way(need, need_bytes).is_empty()
         }
-        let oldest = self.wanted_of(self.whole(), need, need_bytes);
-        debug_assert!(!self.policy.replay || oldest == 0, "a log that keeps everything grows before it is full");
-        self.claimed = self.head + need;
-        self.forget_before(oldest);
-        let Some(lane) = &mut self.bytes else { return Some(0) };
-        let start = lane.next_start();
-        lane.head_bytes = start + need_bytes;
-        lane.starts.push_back(start);
-        Some(start)
     }
 
     fn forget_before(&mut self, sample: u64) {
@@ -365,11 +362,6 @@ impl Log {
         if let Some(lane) = &mut self.bytes {
             lane.starts.drain(..lane.starts.len().min(gone as usize));
         }
-    }
-
-    /// Publishes what was claimed.
-    pub fn publish(&mut self) {
-        self.head = self.claimed;
     }
 
     fn start_of(&self, epoch: u64) -> Option<u64> {
@@ -397,9 +389,13 @@ pub struct InTheWay {
 
 impl ByteLane {
     fn next_start(&self) -> u64 {
-        self.head_bytes.checked_next_multiple_of(ALIGN_BYTES).expect("byte positions stay far below 2^64")
+        self.end_bytes.checked_next_multiple_of(ALIGN_BYTES).expect("byte positions stay far below 2^64")
     }
 }
 
+#[cfg(test)]
+mod epoch_tests;
+#[cfg(test)]
+mod size_tests;
 #[cfg(test)]
 mod tests;

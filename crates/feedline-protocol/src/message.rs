@@ -145,10 +145,25 @@ impl Join {
 /// The consumers of a server that was lost, as one of them remembers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Others {
-    /// How many there were, the one that tells included.
+    /// How many there were.
     pub count: u32,
+    /// Whether the one that tells is surely one of them: it had its place, and was told so.
+    pub is_one: bool,
     /// The epoch that the slowest of them was in.
     pub slowest: u64,
+}
+
+impl Others {
+    /// The same consumers, of whom the next server, which was lost too, knew these. If it had heard of the first ones, it counted
+    /// all of them; if not, all of its own are others.
+    pub(crate) fn and(self, next: Self) -> Self {
+        let has_heard = next.count >= self.count;
+        Self {
+            count: if has_heard { next.count } else { self.count.saturating_add(next.count) },
+            is_one: self.is_one || next.is_one,
+            slowest: if next.count > 0 { self.slowest.min(next.slowest) } else { self.slowest },
+        }
+    }
 }
 
 /// One of the processes of a data-parallel job.
@@ -215,4 +230,36 @@ pub enum Answer {
         /// For how long it may stand still.
         stalled_secs: f64,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_have_words_and_an_unknown_word_is_a_failure() {
+        for state in [FeedState::Running, FeedState::Ended, FeedState::Failed, FeedState::Stopped] {
+            assert_eq!(FeedState::from_word(state.word()), state);
+        }
+        assert_eq!(FeedState::from_word(99), FeedState::Failed);
+        assert_eq!(FeedState::Running.word(), 0);
+    }
+
+    #[test]
+    fn what_entries_name() {
+        assert_eq!((Entry::At { epoch: 5, index: 2 }.epoch(), Entry::Newest.epoch()), (5, 0));
+        assert!(Entry::Newest.may_be_newest() && Entry::First { else_newest: true }.may_be_newest());
+        assert!(!Entry::EpochStart.may_be_newest() && !Entry::First { else_newest: false }.may_be_newest());
+    }
+
+    #[test]
+    fn numbers_that_can_not_be() {
+        let place = Place { epoch: 1, sample: Some(2), had: 3, start: 4 };
+        assert!(place.is_possible() && Place { sample: None, ..place }.is_possible());
+        assert!(!Place { epoch: FAR, ..place }.is_possible() && !Place { sample: Some(FAR), ..place }.is_possible());
+        assert!(!Place { had: FAR, ..place }.is_possible() && !Place { start: FAR, ..place }.is_possible());
+        let rank = Rank { group: 0, world: 2, rank: 1, is_rejoining: false };
+        assert!(rank.is_possible() && Rank { world: MOST_RANKS, ..rank }.is_possible());
+        assert!(!Rank { rank: 2, ..rank }.is_possible() && !Rank { world: MOST_RANKS + 1, ..rank }.is_possible());
+    }
 }

@@ -3,17 +3,38 @@
 //! In production they are atomics in shared memory (`feedline-shm`), in the simulator plain numbers that become visible late.
 //! What is written first is seen first; nothing else is promised, but for the two fences that are named here.
 
-use crate::message::{EpochLength, FeedState};
+use crate::message::{EpochLength, FeedState, UNKNOWN};
 
 /// The length of the table of epoch ends.
 pub const EPOCH_ENDS: u64 = 64;
+
+/// The end of an epoch that was abandoned: whoever was in it has been detached, and may not know yet.
+pub const ABANDONED: u64 = u64::MAX - 1;
+
+/// Marks, in the table, where an epoch was abandoned. No position is that large.
+const ABANDONED_BIT: u64 = 1 << 63;
 
 /// The head page, as consumers read it.
 pub trait HeadView {
     /// One past the newest published sample.
     fn head(&self) -> u64;
-    /// Where an epoch ended, or [`UNKNOWN`](crate::UNKNOWN). Load the head first: an end that bounds it is then seen.
-    fn end_of(&self, epoch: u64) -> u64;
+    /// An epoch's entry in the table of ends, or [`UNKNOWN`]. Load the head first: an end that bounds it is then seen.
+    fn entry_of(&self, epoch: u64) -> u64;
+    /// Where an epoch ended, or [`UNKNOWN`], or [`ABANDONED`].
+    fn end_of(&self, epoch: u64) -> u64 {
+        match self.entry_of(epoch) {
+            UNKNOWN => UNKNOWN,
+            entry if entry & ABANDONED_BIT != 0 => ABANDONED,
+            end => end,
+        }
+    }
+    /// Where an epoch begins, or [`UNKNOWN`]: where the one before it ended, or was abandoned.
+    fn start_of(&self, epoch: u64) -> u64 {
+        match epoch.checked_sub(1).map_or(0, |before| self.entry_of(before)) {
+            UNKNOWN => UNKNOWN,
+            entry => entry & !ABANDONED_BIT,
+        }
+    }
     /// How many epochs have ended.
     fn ended(&self) -> u64;
     /// The first epoch whose end is still in the table.
@@ -34,7 +55,7 @@ pub trait HeadView {
     fn slowest(&self) -> u64;
     /// How long an epoch is.
     fn length(&self) -> EpochLength;
-    /// The sample whose release the server waits for, or [`UNKNOWN`](crate::UNKNOWN).
+    /// The sample whose release the server waits for, or [`UNKNOWN`].
     fn wanted(&self) -> u64;
 }
 
@@ -44,6 +65,10 @@ pub trait HeadPage {
     fn publish(&self, head: u64);
     /// Tells where an epoch ended, and that all before it have.
     fn end_epoch(&self, epoch: u64, end: u64);
+    /// Tells that an epoch ends here because nobody reads it any more.
+    fn abandon_epoch(&self, epoch: u64, end: u64) {
+        self.end_epoch(epoch, end | ABANDONED_BIT);
+    }
     /// Tells what is about to be overwritten, before it is, and where the fastest reader is.
     fn forget_before(&self, oldest: u64, fastest: u64);
     /// Tells how long an epoch is.

@@ -272,11 +272,14 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         head.announce(|| self.members.values().any(|member| member.page.is_waiting()));
     }
 
-    /// Lets consumers know how many they are: should this server die, the next one waits for that many. A consumer that is still
-    /// waiting for others to begin has no place to come back to, and is not waited for.
+    /// Lets consumers know how many they are, and which epoch the slowest is in: should this server die, the next one waits there
+    /// for that many. A consumer that is still waiting for others to begin has no place to come back to, and is not waited for.
     fn tell_joined(&self, head: &impl HeadPage) {
         let joined = u32::try_from(self.members.reading()).unwrap_or(u32::MAX);
-        head.set_joined(joined.max(self.reconnecting.expected()));
+        head.set_slowest(self.log.slowest_epoch());
+        // Others than those who come back may have joined meanwhile.
+        let in_all = joined.saturating_add(self.reconnecting.missing());
+        head.set_joined(in_all.max(self.reconnecting.expected()));
     }
 
     /// All who are here wait for a later epoch: whether it may be begun. A consumer that resumes may be the first of several, and
@@ -287,3 +290,6 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         self.reconnecting.is_waiting() || !may_be_needed || since.is_over(COMING_TOGETHER, now)
     }
 }
+
+#[cfg(test)]
+mod tests;

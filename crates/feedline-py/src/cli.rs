@@ -1,11 +1,11 @@
-//! The command line's door in Python.
+//! The command line, as Python calls it.
 
 use std::ffi::OsString;
 
 use feedline_cli::{Host, Outcome};
 use pyo3::prelude::*;
 
-/// Does what was typed; `command` is how to start this program again. Gives an exit code, or the name of a command that is left
+/// Runs a command line; `command` is how to start this program again. Returns an exit code, or the name of a command that is left
 /// to Python and its options as JSON.
 #[pyfunction]
 pub fn cli(py: Python<'_>, args: Vec<OsString>, command: Vec<OsString>) -> (Option<u8>, String, String) {

@@ -1,10 +1,11 @@
 //! From the core's errors to the exceptions of `feedline._errors`.
 
-use feedline_core::{Error, Failure, FailureKind};
+use feedline_core::{Error, Explanation, Failure, FailureKind};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
+use crate::explain::explanation;
 use crate::leaf_lock::assert_none_held;
 use crate::logging::deliver;
 use crate::once::imported;
@@ -14,16 +15,16 @@ fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyType>> {
     Ok(py.import("feedline._errors")?.getattr(name)?.cast_into()?)
 }
 
-fn raise(py: Python<'_>, name: &str, message: String) -> PyErr {
-    match class(py, name) {
-        Ok(class) => PyErr::from_type(class, (message,)),
+fn raise(py: Python<'_>, name: &str, what: &Explanation) -> PyErr {
+    match class(py, name).and_then(|class| Ok((class, explanation(py, what)?.unbind()))) {
+        Ok((class, message)) => PyErr::from_type(class, (message,)),
         Err(error) => error,
     }
 }
 
-/// The exception for an argument that can't be.
-pub fn invalid(py: Python<'_>, message: String) -> PyErr {
-    raise(py, "FeedValueError", message)
+/// The exception for an invalid argument.
+pub fn invalid(py: Python<'_>, what: impl Into<Explanation>) -> PyErr {
+    raise(py, "FeedValueError", &what.into())
 }
 
 /// The exception for an error of the core.
@@ -39,10 +40,10 @@ pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
         Error::BatchSize(_) => "BatchSizeError",
         Error::Memory(_) => "FeedMemoryError",
         Error::Interrupted => {
-            // The hook has left the real exception behind; without one there was nothing to report.
+            // The hook has stored the real exception; without one there was nothing to report.
             return INTERRUPT
                 .with(std::cell::RefCell::take)
-                .unwrap_or_else(|| raise(py, "FeedlineError", error.to_string()));
+                .unwrap_or_else(|| raise(py, "FeedlineError", &error.explanation()));
         }
         Error::NameTaken { .. }
         | Error::Folder { .. }
@@ -51,11 +52,11 @@ pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
         | Error::Ring(_)
         | Error::Io { .. } => "FeedlineError",
     };
-    raise(py, name, error.to_string())
+    raise(py, name, &error.explanation())
 }
 
-/// What to raise for an error that a wait ended with: the exception of a signal that came meanwhile, if one did. A terminal's
-/// Ctrl-C reaches a server and its consumers at once, and those asked to end, not that a feed was lost.
+/// What to raise for an error that ended a wait: the exception of a signal that came meanwhile, if one did. A terminal's
+/// Ctrl-C reaches a server and its consumers at once, and their users asked them to end; they need not hear that a feed was lost.
 pub fn after_wait(py: Python<'_>, error: &Error) -> PyErr {
     let signalled = if matches!(error, Error::Interrupted) { None } else { py.check_signals().err() };
     signalled.unwrap_or_else(|| to_python(py, error))
@@ -65,9 +66,9 @@ pub fn after_wait(py: Python<'_>, error: &Error) -> PyErr {
 pub fn failed(py: Python<'_>, failure: &Failure) -> PyErr {
     let name = match failure.kind {
         FailureKind::Loader => {
-            let made = py
-                .import("feedline._errors")
-                .and_then(|errors| errors.call_method1("loader_error", (&failure.message, failure.raised.as_deref())));
+            let made = py.import("feedline._errors").and_then(|errors| {
+                errors.call_method1("loader_error", (failure.message.to_string(), failure.raised.as_deref()))
+            });
             return made.map_or_else(|error| error, PyErr::from_value);
         }
         FailureKind::Schema => "SchemaError",
@@ -76,7 +77,7 @@ pub fn failed(py: Python<'_>, failure: &Failure) -> PyErr {
         FailureKind::Stopped => "ServerLostError",
         FailureKind::Stuck => "StalledError",
     };
-    raise(py, name, failure.message.clone())
+    raise(py, name, &failure.message)
 }
 
 thread_local! {
@@ -89,7 +90,7 @@ pub fn check_signals() -> Result<(), Error> {
     act(|py| py.check_signals())
 }
 
-/// Runs something of Python's in the middle of a wait. What it raises ends the wait, and is raised in its place.
+/// Runs Python code in the middle of a wait. What it raises ends the wait, and is raised in its place.
 pub fn act<T>(call: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<(), Error> {
     assert_none_held();
     let raised = Python::try_attach(|py| {
@@ -106,7 +107,7 @@ pub fn act<T>(call: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<(), Error>
     }
 }
 
-/// What [`act`] left behind on this thread.
+/// What [`act`] stored on this thread.
 pub fn take_interrupt() -> Option<PyErr> {
     INTERRUPT.with(std::cell::RefCell::take)
 }

@@ -6,13 +6,14 @@
 //!     └── idle consumer ◀────┘ at the epoch's end (cursor kept) or when dropped (cursor given back)
 //! ```
 //!
-//! Two locks. An iteration's is held by the thread that iterates, also while it waits and looks for Python's signals: others try it,
-//! or wait for it without the GIL. The feed's own is a [`LeafLock`]: anybody may take it with the GIL in hand.
+//! Two locks. The thread that iterates holds its iteration's lock, also while it waits and checks Python's signals: other threads
+//! try it,
+//! or wait for it without the GIL. The feed's own is a [`LeafLock`]: any thread may take it with the GIL in hand.
 
 mod batches;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use feedline_core::consumer::{
@@ -22,8 +23,8 @@ use feedline_core::schema::{ArrayKind, Schema};
 use feedline_core::source::Mark;
 use feedline_core::{Allow, Error};
 use feedline_protocol::message::Entry;
-use feedline_shm::LeaseTable;
 use feedline_shm::fork::Origin;
+use feedline_shm::{LeaseTable, Mutex};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -44,7 +45,7 @@ pub struct FeedCore {
     /// In a forked child the lock below may be held for ever, by a thread that exists only in the parent.
     origin: Origin,
     state: LeafLock<State>,
-    /// Looked at before every batch.
+    /// Checked before every batch.
     closed: AtomicBool,
 }
 
@@ -55,26 +56,26 @@ struct State {
     length: EpochLength,
     leases: Arc<LeaseTable>,
     stats: ConsumerStats,
-    /// What consumers that are gone had counted.
+    /// The counts of consumers that are gone.
     before: ConsumerStats,
-    /// The next sample of whoever asked last.
+    /// The next sample of the iteration that asked last.
     position: Mark,
-    /// Where the next iteration goes on, if it was told.
+    /// Where the next iteration goes on, if a state was loaded.
     resume: Option<Mark>,
     /// What an epoch's order depends on, as the last server said.
     order: Arc<str>,
-    /// The order that `resume` is a place in, if it was told and nobody was warned yet that the feed's is another.
+    /// The order that `resume` refers to, if the state has one and no warning was given yet that the feed's is another.
     saved_order: Option<String>,
-    /// How the feed ended, if it did; said again to whoever iterates again, unless there is a server again.
+    /// How the feed ended, if it did; raised again for a later iteration, unless there is a server again.
     end: Option<Error>,
 }
 
 impl FeedCore {
-    /// The consumer of an iteration that has had all its batches, and is still held by somebody.
+    /// The consumer of an iteration that has had all its batches, and still exists.
     fn finished(&self) -> Option<Consumer> {
         let active: Vec<_> = self.state.with(|state| state.active.iter().filter_map(Weak::upgrade).collect());
         let mut consumer = active.iter().find_map(|iteration| {
-            let mut iteration = iteration.try_lock().ok()?;
+            let mut iteration = iteration.try_lock()?;
             let consumer = iteration.consumer.take_if(|consumer| consumer.has_read_all())?;
             iteration.over = true;
             Some(consumer)
@@ -127,16 +128,16 @@ impl FeedCore {
     }
 
     fn closed_error(&self) -> Error {
-        Error::Invalid(format!("feed {:?} is closed", self.config.name))
+        Error::Invalid(format!("feed {:?} is closed", self.config.name).into())
     }
 
-    /// Notes how a consumer stands, for whoever asks while it is busy.
+    /// Notes a consumer's numbers, for threads that ask while it is busy.
     fn note(&self, consumer: &Consumer) {
         let (stats, length, position) = (consumer.stats(), consumer.epoch_length(), consumer.position());
         let (leases, order) = (consumer.leases(), consumer.order());
         self.state.with(|state| {
             (state.stats, state.length, state.position) = (stats, length, position);
-            // A server that came back brought another table.
+            // A server that came back has another table.
             if !Arc::ptr_eq(&state.leases, &leases) {
                 let old = std::mem::replace(&mut state.leases, leases);
                 state.before.kept += old.kept();
@@ -145,7 +146,8 @@ impl FeedCore {
         });
     }
 
-    /// Warns, once, if the place to go on at is one in another order than the feed's: nobody can tell what is left there.
+    /// Warns, once, if the place to go on at refers to another order than the feed's: then nobody can tell which samples are
+    /// left.
     fn check_order(&self) {
         let found = self.state.with(|state| {
             let is_other = state.saved_order.as_deref().is_some_and(|saved| saved != &*state.order);
@@ -163,7 +165,7 @@ impl FeedCore {
 
     fn retire(&self, stats: &ConsumerStats) {
         self.state.with(|state| {
-            // What was kept is counted by the table, which `stats` still asks.
+            // Leases that are kept are counted by the table, which `stats` still reads.
             state.before.add(&ConsumerStats { kept: 0, ..stats.clone() });
             state.stats = ConsumerStats {
                 epoch: stats.epoch,
@@ -176,7 +178,7 @@ impl FeedCore {
 
     fn put_back(&self, consumer: Consumer) {
         let refused = self.state.with(|state| {
-            // Whoever closes the feed says so first, and then takes what is idle.
+            // A thread that closes the feed marks it as closed first, and then takes what is idle.
             if state.idle.is_some() || self.is_closed() {
                 return Some(consumer);
             }
@@ -271,7 +273,7 @@ impl FeedCore {
         Ok(Self { config, format, allow_pickle, yields_torch, origin: Origin::here(), state, closed })
     }
 
-    /// Whether this is a forked child's copy, which is good for nothing: attach anew.
+    /// Whether this is a forked child's copy, which can't be used: attach anew.
     #[getter]
     fn is_inherited(&self) -> bool {
         !self.origin.is_here()
@@ -293,14 +295,14 @@ impl FeedCore {
         self.state.with(|state| state.length.samples())
     }
 
-    /// How many samples a batch has, or None where the loader's own are handed on and may differ.
+    /// How many samples a batch has, or None where the loader's own batches are handed on and may differ.
     #[getter]
     fn batch_size(&self) -> Option<u64> {
         self.state.with(|state| state.length.batch_size())
     }
 
-    /// One epoch. Nothing happens before the first `next()`. A copy of it is a new epoch of `seat`, which can be pickled.
-    fn iterate(slf: Py<Self>, seat: Py<PyAny>) -> Batches {
+    /// One epoch. Nothing happens before the first `next()`. A copy of it is a new epoch of `attachment`, which can be pickled.
+    fn iterate(slf: Py<Self>, attachment: Py<PyAny>) -> Batches {
         let core = slf.get();
         let rebuilder = Rebuilder::new(core.format, core.allow_pickle);
         let inner = Arc::new(Mutex::new(Iteration {
@@ -314,16 +316,16 @@ impl FeedCore {
             state.active.retain(|active| active.strong_count() > 0);
             state.active.push(Arc::downgrade(&inner));
         });
-        Batches { inner, feed: slf, seat }
+        Batches { inner, feed: slf, attachment }
     }
 
-    /// Lets go of the feed, whoever iterates it.
+    /// Closes the feed, whichever thread iterates it.
     fn close(&self, py: Python<'_>) {
         detached(py, || {
             self.closed.store(true, Ordering::SeqCst);
             let (idle, active) = self.state.with(|state| (state.idle.take(), std::mem::take(&mut state.active)));
             drop(idle);
-            // One that is busy lets go itself, when it has its batch or looks up from waiting for it.
+            // An iteration that is busy lets go itself, when it has its batch or checks for signals while it waits.
             active.iter().filter_map(Weak::upgrade).for_each(|iteration| let_go(&iteration));
         });
     }
@@ -344,13 +346,13 @@ impl FeedCore {
         (epoch, index)
     }
 
-    /// What an epoch's order depends on, beside the epoch.
+    /// What an epoch's order depends on, besides the epoch's number.
     #[getter]
     fn order(&self) -> String {
         self.state.with(|state| state.order.to_string())
     }
 
-    /// Has the next iteration go on there: a place in an epoch that has this order, if one was told.
+    /// Makes the next iteration go on there: a place in an epoch that has this order, if one was given.
     fn resume_at(&self, py: Python<'_>, epoch: u64, index: u64, order: Option<String>) {
         detached(py, || {
             self.state.with(|state| {
@@ -394,7 +396,7 @@ impl Drop for FeedCore {
     }
 }
 
-/// Runs what Python asks for with the GIL in hand and what doesn't need it.
+/// Runs what needs the GIL with it, and the rest without.
 fn without_gil(work: impl FnOnce() + Send) {
     let mut work = Some(work);
     let ran = Python::try_attach(|py| detached(py, || work.take().map(|work| work())));

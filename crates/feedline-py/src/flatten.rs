@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use feedline_core::batch::{Array, Batch, Leaf};
+use feedline_core::options::Name;
 use feedline_core::schema::{ArrayKind, DType};
-use feedline_core::{Class, DimOrder, Failure, FailureKind, Key, MAX_ENTRIES, Node, Structure, Subclass};
+use feedline_core::{
+    Class, DimOrder, Explanation, Failure, FailureKind, Key, MAX_ENTRIES, Node, Structure, Subclass, text,
+};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple, PyType};
@@ -29,7 +32,7 @@ enum Owned {
 }
 
 impl Flat {
-    /// The same, borrowed.
+    /// The same batch, borrowed.
     pub fn as_batch(&self) -> Batch<'_> {
         Batch { structure: self.structure.clone(), leaves: self.leaves.iter().map(Owned::as_leaf).collect() }
     }
@@ -55,7 +58,7 @@ impl Owned {
 /// Why an object can't be flattened.
 pub enum Refusal {
     /// It is of a kind that feeds don't carry.
-    Unsupported(String),
+    Unsupported(Explanation),
     /// Python raised.
     Raised(PyErr),
 }
@@ -72,18 +75,17 @@ pub fn flatten(object: &Bound<'_, PyAny>, allow_pickle: bool) -> Result<Flat, Re
     walk.visit(object)?;
     let entries = walk.flat.structure.0.len();
     if entries > MAX_ENTRIES {
-        return Err(Refusal::Unsupported(format!(
-            "a batch has {entries} parts where {MAX_ENTRIES} are possible; stack them into arrays"
-        )));
+        let what = format!("a batch has {entries} parts where {MAX_ENTRIES} are possible");
+        return Err(Refusal::Unsupported(Explanation::new(what).hint("stack them into arrays")));
     }
     Ok(walk.flat)
 }
 
-/// A refusal in words for everybody.
+/// A refusal in words for the server's caller and the consumers.
 pub fn failure(py: Python<'_>, refusal: &Refusal) -> Failure {
     let message = match refusal {
         Refusal::Unsupported(message) => message.clone(),
-        Refusal::Raised(error) => format!("a batch could not be read: {}", error.value(py)),
+        Refusal::Raised(error) => format!("a batch could not be read: {}", error.value(py)).into(),
     };
     Failure::new(FailureKind::Schema, message)
 }
@@ -95,7 +97,7 @@ struct Walk {
     depth: usize,
 }
 
-/// Types that are looked for in every batch. torch's are there only once somebody else has imported it.
+/// Types that are looked up for every batch. torch's exist only once somebody else has imported it.
 struct Types {
     ndarray: Option<Py<PyType>>,
     generic: Option<Py<PyType>>,
@@ -183,9 +185,9 @@ impl Walk {
             Leaf::Complex(re.extract()?, im.extract()?)
         } else if let Ok(value) = object.cast::<PyString>() {
             let text: Result<String, _> = value.extract();
-            Leaf::Str(
-                text.map_err(|_| Refusal::Unsupported(format!("{} is a str that is not valid Unicode", self.name())))?,
-            )
+            Leaf::Str(text.map_err(|_| {
+                Refusal::Unsupported(format!("{} is a str that is not valid Unicode", self.name()).into())
+            })?)
         } else if let Ok(value) = object.cast::<PyBytes>() {
             self.leaf(Owned::Bytes(Borrowed::bytes(value)));
             return Ok(());
@@ -216,7 +218,7 @@ impl Walk {
     ) -> Result<(), Refusal> {
         self.flat.structure.0.push(node);
         if self.depth >= MAX_DEPTH {
-            return Err(Refusal::Unsupported(format!("a batch is nested more than {MAX_DEPTH} levels deep")));
+            return Err(Refusal::Unsupported(format!("a batch is nested more than {MAX_DEPTH} levels deep").into()));
         }
         for child in children {
             self.depth += 1;
@@ -238,7 +240,8 @@ impl Walk {
             }
             key.extract::<i64>().map(Key::Int).map_err(|_| {
                 let dict = self.name();
-                Refusal::Unsupported(format!("the dict at {dict} has the key {key}; use str, or int of up to 64 bits"))
+                let what = Explanation::new(format!("the dict at {dict} has the key {key}"));
+                Refusal::Unsupported(what.hint("use str, or int of up to 64 bits"))
             })
         })
         .collect()
@@ -246,7 +249,7 @@ impl Walk {
 
     /// The leaf that is being visited, as a user would write it.
     fn name(&self) -> String {
-        // Written out only for an error: the walk so far, with one more leaf, has the path as its last.
+        // The path is written only for an error: it is the last one of the walk so far with one more leaf.
         let mut nodes = self.flat.structure.clone();
         nodes.0.push(Node::Leaf);
         format!("batch{}", nodes.paths().last().map_or("", String::as_str))
@@ -258,7 +261,7 @@ impl Walk {
         let (tensor, subclass) = match tensor_type(py) {
             Some(plain) if !tensor.get_type().is(plain) => match split(tensor) {
                 Ok((plain, subclass)) => (plain, Some(Arc::new(subclass))),
-                Err(Refusal::Unsupported(why)) => return self.unfit(tensor, &why),
+                Err(Refusal::Unsupported(why)) => return self.unfit(tensor, &why.to_string()),
                 Err(raised) => return Err(raised),
             },
             _ => (tensor.clone(), None),
@@ -307,7 +310,7 @@ impl Walk {
         let dtype = array.getattr(intern!(py, "dtype"))?;
         let name: String = dtype.getattr(intern!(py, "name"))?.extract()?;
         let class = array.get_type();
-        // A memmap is an array of which the file doesn't travel.
+        // A memmap arrives as an array; its file doesn't travel.
         let is_plain = [&self.types.ndarray, &self.types.memmap].into_iter().flatten().any(|plain| class.is(plain));
         if !is_plain {
             return self.unfit(array, &format!("a {}, of which only the elements would arrive", type_name(array)));
@@ -337,10 +340,8 @@ impl Walk {
     /// A tensor that has no plain bytes of a known type can still be pickled.
     fn unfit(&mut self, object: &Bound<'_, PyAny>, why: &str) -> Result<(), Refusal> {
         if !self.allow_pickle {
-            return Err(Refusal::Unsupported(format!(
-                "{} cannot be shared: {why}\n  convert it in the loader, or give allow_pickle=True to the server and to attach()",
-                self.name(),
-            )));
+            let what = format!("{} cannot be shared: {why}", self.name());
+            return Err(unpickled(what, "convert it in the loader"));
         }
         let leaf = self.pickle(object)?;
         self.leaf(Owned::Plain(leaf));
@@ -349,20 +350,22 @@ impl Walk {
 
     fn pickle(&self, object: &Bound<'_, PyAny>) -> Result<Leaf<'static>, Refusal> {
         if !self.allow_pickle {
-            return Err(Refusal::Unsupported(format!(
-                "{} is of type {}, which a feed carries only pickled\n  yield tensors, arrays, numbers or strings instead, or give \
-                 allow_pickle=True to the server and to attach()",
-                self.name(),
-                type_name(object),
-            )));
+            let what = format!("{} is of type {}, which a feed carries only pickled", self.name(), type_name(object));
+            return Err(unpickled(what, "yield tensors, arrays, numbers or strings instead"));
         }
         let py = object.py();
-        let bytes = py
-            .import("pickle")?
-            .call_method1("dumps", (object, 5))
-            .map_err(|error| Refusal::Unsupported(format!("{} cannot be pickled: {}", self.name(), error.value(py))))?;
+        let bytes = py.import("pickle")?.call_method1("dumps", (object, 5)).map_err(|error| {
+            Refusal::Unsupported(format!("{} cannot be pickled: {}", self.name(), error.value(py)).into())
+        })?;
         Ok(Leaf::Pickle(bytes.extract()?))
     }
+}
+
+/// A refusal of what could be carried if pickles were allowed.
+fn unpickled(what: String, instead: &str) -> Refusal {
+    let pickled = Name::allow_pickle.of_value(true);
+    let both = " to the server, and allow_pickle=True to attach()";
+    Refusal::Unsupported(Explanation::new(what).hint(text![instead, ", or give ", pickled, both]))
 }
 
 fn numpy_dtype(name: &str) -> Option<DType> {

@@ -1,8 +1,8 @@
-//! Calls into a loader, which may never come back.
+//! Calls into a loader, which may never return.
 //!
 //! When the interpreter ends, Python before 3.14 ends every other thread that wakes up in Python code, by unwinding it. Our
 //! frames are below that code, and unwinding Rust frames aborts the process. So the frame next to Python's has a guard, which
-//! is dropped by nothing but that, and then holds the thread where it is: what Python does itself from 3.14 on.
+//! is dropped only in that case, and then holds the thread where it is: Python itself does so from 3.14 on.
 
 #![allow(unsafe_code)]
 

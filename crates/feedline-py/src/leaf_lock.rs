@@ -1,12 +1,13 @@
 //! A lock that Python's threads take with the GIL in hand.
 //!
-//! So nobody who holds it may ask for the GIL, or for any lock whose holder might: it is a leaf in the order of locks. Its data
-//! is reached only inside of a closure, which can't bring a GIL token along, and every way from native code back to Python
+//! So a thread that holds it may not ask for the GIL, or for any lock whose holder might: it is a leaf in the order of locks. Its
+//! data
+//! is reached only inside of a closure, which can't bring a GIL token along, and every path from native code back to Python
 //! ([`crate::errors::act`], [`crate::logging`]) asks [`assert_none_held`] first.
 
 use std::cell::Cell;
-use std::sync::{Mutex, PoisonError};
 
+use feedline_shm::Mutex;
 use pyo3::marker::Ungil;
 
 thread_local! {
@@ -36,18 +37,18 @@ impl<T> LeafLock<T> {
         Self(Mutex::new(value))
     }
 
-    /// Looks at the data, or changes it. Brief: others wait, perhaps with the GIL.
+    /// Reads or changes the data. Brief: other threads wait, perhaps with the GIL.
     pub fn with<R>(&self, look: impl FnOnce(&mut T) -> R + Ungil) -> R {
         let _held = Held::begin();
-        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut self.0.lock())
     }
 
     pub fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+        self.0.get_mut()
     }
 }
 
-/// Before this thread asks for the GIL.
+/// Called before this thread asks for the GIL.
 pub fn assert_none_held() {
     assert!(!IS_HELD.get(), "whoever holds a leaf lock must not ask for the GIL");
 }

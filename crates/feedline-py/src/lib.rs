@@ -1,20 +1,22 @@
 //! `feedline._core`: the extension module behind the Python package.
 //!
-//! Nothing is decided here: each call unwraps its arguments, releases the GIL, calls `feedline-core`, and converts what
+//! No decisions are made here: each call unwraps its arguments, releases the GIL, calls `feedline-core`, and converts what
 //! comes back. `flatten` goes from Python to a batch, `rebuild` back; `tensor` is the one file that speaks DLPack and the
 //! buffer protocol, `hang` the one that calls a loader.
 
-mod ask;
 mod cli;
 mod errors;
+mod explain;
 mod feed;
 mod flatten;
 mod hang;
 mod leaf_lock;
 mod logging;
 mod once;
+mod options;
 mod rebuild;
 mod server;
+mod stack_request;
 mod subclass;
 mod tensor;
 
@@ -29,9 +31,13 @@ mod _core {
     #[pymodule_export]
     use super::cli::cli;
     #[pymodule_export]
+    use super::explain::worded;
+    #[pymodule_export]
     use super::feed::{Batches, FeedCore};
     #[pymodule_export]
-    use super::server::{ServerCore, begin_run, check_name, end_run, feeds, folder, folder_path, parse_size};
+    use super::options::{ServerOptions, server_options};
+    #[pymodule_export]
+    use super::server::{ServerCore, begin_run, check_name, end_run, feeds, folder, folder_path};
     #[pymodule_export]
     use super::tensor::Exported;
 
@@ -40,7 +46,6 @@ mod _core {
         feedline_shm::fork::install();
         super::once::warm_up(module.py());
         super::logging::install();
-        module.add("MOST_EPOCHS_AHEAD", feedline_core::server::MOST_EPOCHS_AHEAD)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

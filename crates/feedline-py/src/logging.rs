@@ -1,13 +1,14 @@
-//! What the core logs goes to Python's logger `feedline`. Whether and where it appears is the application's business.
+//! Forwards the core's log lines to Python's logger `feedline`. The application decides whether and where they appear.
 //!
-//! To log takes neither the GIL nor a lock: the core does so while it holds locks that others wait for with the GIL in hand. Python
+//! Logging takes neither the GIL nor a lock: the core logs while it holds locks that others wait for with the GIL in hand. Python
 //! gets the lines
 //!
-//! - of a thread that came from Python when it goes back there, or looks for signals while it waits ([`detached`], [`deliver`]);
+//! - of a thread that came from Python when it goes back there, or checks for signals while it waits ([`detached`], [`deliver`]);
 //! - of a thread of our own at once.
 //!
-//! Either way another thread calls Python's logging. A thread of ours must not wait for a GIL that a hanging loader holds; and the
-//! handler of a signal, which Python runs on its main thread, must not raise inside of it and leave its locks behind.
+//! Either way another thread calls Python's logging. A thread of ours must not wait for a GIL that a hanging loader holds; and
+//! the
+//! handler of a signal, which Python runs on its main thread, must not raise inside of it and leave its locks locked.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::{Debug, Write};
@@ -23,7 +24,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::leaf_lock::assert_none_held;
 
-/// More than this many lines that Python doesn't take are lost.
+/// Lines beyond this many that Python doesn't take are lost.
 const MOST_LINES: usize = 100;
 const MOMENT: Duration = Duration::from_millis(50);
 
@@ -58,8 +59,9 @@ impl Subscriber for PythonLogging {
                 }
             });
         } else {
-            let _ =
-                SCRIBE.try_with(|scribe| Scribe::of_this_process(&mut scribe.borrow_mut()).note(vec![(level, text.0)]));
+            let _ = LOG_THREAD.try_with(|log_thread| {
+                LogThread::of_this_process(&mut log_thread.borrow_mut()).note(vec![(level, text.0)]);
+            });
         }
     }
 
@@ -79,13 +81,13 @@ impl Subscriber for PythonLogging {
 thread_local! {
     /// How many calls from Python this thread is in.
     static CALLS: Cell<u32> = const { Cell::new(0) };
-    /// What it has logged since Python last had a look.
+    /// What it has logged since its lines were last delivered.
     static LINES: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
-    /// Logs for this thread, and ends with it.
-    static SCRIBE: RefCell<Option<Scribe>> = const { RefCell::new(None) };
+    /// Delivers lines for this thread, and ends with it.
+    static LOG_THREAD: RefCell<Option<LogThread>> = const { RefCell::new(None) };
 }
 
-/// Does what needs no GIL without it; what that logs comes before what follows.
+/// Runs what needs no GIL without it, and delivers what that logs before it returns.
 pub fn detached<T: Ungil>(py: Python<'_>, work: impl FnOnce() -> T + Ungil) -> T {
     let call = Call::begin();
     let outcome = py.detach(work);
@@ -110,17 +112,17 @@ impl Drop for Call {
     }
 }
 
-/// Hands on what this thread has logged.
+/// Delivers what this thread has logged.
 pub fn deliver(py: Python<'_>) {
     assert_none_held();
     let lines = LINES.take();
     if lines.is_empty() {
         return;
     }
-    // Not borrowed while others run: a handler may call us, and log again.
-    let mut scribe = SCRIBE.try_with(RefCell::take).ok().flatten();
-    py.detach(|| Scribe::of_this_process(&mut scribe).note(lines));
-    let _ = SCRIBE.try_with(|place| place.replace(scribe));
+    // Not borrowed while Python runs: a handler may call us, and log again.
+    let mut log_thread = LOG_THREAD.try_with(RefCell::take).ok().flatten();
+    py.detach(|| LogThread::of_this_process(&mut log_thread).note(lines));
+    let _ = LOG_THREAD.try_with(|place| place.replace(log_thread));
 }
 
 fn log(py: Python<'_>, (level, text): &Line) {
@@ -129,26 +131,26 @@ fn log(py: Python<'_>, (level, text): &Line) {
         logger.call_method1("log", (level, "%s", text))?;
         Ok(())
     };
-    // A log that can't be delivered, because a handler raises, must not disturb the feed.
+    // A log line that can't be delivered, because a handler raises, must not disturb the feed.
     let _ = deliver();
 }
 
 /// Hands lines to Python on another thread.
-struct Scribe {
+struct LogThread {
     lines: SyncSender<Line>,
     delivered: Receiver<()>,
     /// A forked child has no such thread.
     origin: Origin,
 }
 
-impl Scribe {
-    /// The one that is there, or another.
-    fn of_this_process(scribe: &mut Option<Self>) -> &Self {
-        if scribe.as_ref().is_some_and(|scribe| !scribe.origin.is_here()) {
+impl LogThread {
+    /// The existing thread, or a new one.
+    fn of_this_process(log_thread: &mut Option<Self>) -> &Self {
+        if log_thread.as_ref().is_some_and(|log_thread| !log_thread.origin.is_here()) {
             // What belongs to the parent's thread is left alone.
-            std::mem::forget(scribe.take());
+            std::mem::forget(log_thread.take());
         }
-        scribe.get_or_insert_with(Self::start)
+        log_thread.get_or_insert_with(Self::start)
     }
 
     fn start() -> Self {
@@ -156,7 +158,7 @@ impl Scribe {
         let (deliver, delivered) = sync_channel(MOST_LINES + 1);
         let run = move || {
             for line in to_log {
-                // Nobody takes it at the interpreter's end.
+                // At the interpreter's end nobody takes it.
                 let _ = Python::try_attach(|py| log(py, &line));
                 let _ = deliver.try_send(());
             }
@@ -166,7 +168,7 @@ impl Scribe {
         Self { lines, delivered, origin: Origin::here() }
     }
 
-    /// Waits a moment for each, so that lines usually come before what follows them.
+    /// Waits a moment for each line, so that lines usually come before what follows them.
     fn note(&self, lines: Vec<Line>) {
         while self.delivered.try_recv().is_ok() {}
         let sent = lines.into_iter().filter(|line| self.lines.try_send(line.clone()).is_ok()).count();

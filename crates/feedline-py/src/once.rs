@@ -1,8 +1,9 @@
 //! Python objects that are looked up once and then remembered.
 //!
-//! `PyOnceLock::get_or_init` and its kin hold a lock while they look something up, and that may run Python code and let another
+//! `PyOnceLock::get_or_init` and similar methods hold a lock while they look something up, and that may run Python code and let
+//! another
 //! thread fork: in the child the lock would stay taken for ever. Here nothing is locked meanwhile. Two threads may look the same
-//! thing up at once; the first one to be done counts. What is remembered is stored with the GIL held, as `os.fork` has it, too.
+//! thing up at once; the first one to finish counts. What is remembered is stored with the GIL held, as it is during `os.fork`.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -43,7 +44,7 @@ macro_rules! intern {
 }
 pub(crate) use intern;
 
-/// Has PyO3 look up, while the module is imported, what it remembers behind a lock of its own.
+/// Makes PyO3 look up, while the module is imported, what it remembers behind a lock of its own.
 pub fn warm_up(py: Python<'_>) {
     let _ = py.NotImplemented().bind(py).cast::<PyMapping>();
 }

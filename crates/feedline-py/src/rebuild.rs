@@ -54,7 +54,7 @@ impl Rebuilder {
         let mut nodes = structure.0.iter();
         let mut values = values.iter();
         self.node(py, &mut nodes, &mut values).map_err(|error| {
-            // Ctrl-C is Ctrl-C, wherever it comes.
+            // Ctrl-C stays Ctrl-C, wherever it comes.
             if !error.is_instance_of::<PyException>(py) {
                 return error;
             }
@@ -156,7 +156,7 @@ impl Rebuilder {
             (Format::Torch, _) | (Format::AsYielded, ArrayKind::Torch) => {
                 static FROM_DLPACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
                 let from_dlpack = remember(&FROM_DLPACK, py, || {
-                    // The function behind torch.from_dlpack, without the questions that a capsule of ours needs no answers to.
+                    // The function behind torch.from_dlpack, without its checks, which a capsule of ours doesn't need.
                     let direct = py.import("torch")?.getattr("_C")?.getattr_opt("_from_dlpack")?;
                     Ok(match direct {
                         Some(direct) => direct,

@@ -4,18 +4,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use feedline_core::batch::Batch;
-use feedline_core::server::{History, Lag, Options, Policy, RingSize, Server};
-use feedline_core::source::{Length, Mark, Source};
-use feedline_core::{Allow, Error, Failure, FailureKind, names};
+use feedline_core::server::{Launch, Server};
+use feedline_core::source::{BatchSource, Length, Mark};
+use feedline_core::{Error, Failure, FailureKind, Reader, names};
 use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyIterator;
 
-use crate::ask::ask_for_stack;
-use crate::errors::{check_signals, failed, invalid, take_interrupt, to_python, traceback};
+use crate::errors::{check_signals, failed, take_interrupt, to_python, traceback};
+use crate::explain::explanation;
 use crate::flatten::{Flat, Refusal, failure, flatten};
 use crate::hang;
 use crate::logging::{deliver, detached};
+use crate::options::ServerOptions;
+use crate::stack_request::ask_for_stack;
 
 /// What consumers are told after a Ctrl-C.
 const INTERRUPTED: &str = "it was interrupted (Ctrl-C)";
@@ -24,12 +26,6 @@ const INTERRUPTED: &str = "it was interrupted (Ctrl-C)";
 #[pyclass(frozen, module = "feedline._core")]
 pub struct ServerCore {
     server: Server,
-}
-
-/// A size in bytes, from text.
-#[pyfunction]
-pub fn parse_size(text: &str) -> Option<u64> {
-    feedline_core::parse_size(text)
 }
 
 /// Raises for a name that can't be a feed's.
@@ -76,79 +72,32 @@ impl ServerCore {
     /// Takes the name and listens. Ends for want of consumers together with the feed `beside` it.
     #[new]
     #[pyo3(signature = (
-        name, *, epochs, samples, wait_for, ring_bytes, ring_samples, history_bytes, history_share, history_dir, replay, lag,
-        epochs_ahead, resume, run, order, stall_timeout_secs, linger_secs, first_consumer_secs, whole_batches, loader_warn_secs,
-        loader_timeout_secs, allow, metrics_port, metrics_file, metrics_interval_secs, beside=None,
+        name, options, *, resume, run, order, first_consumer_secs, metrics_interval_secs, for_command_line, beside=None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         py: Python<'_>,
         name: &str,
-        epochs: Option<u64>,
-        samples: Option<u64>,
-        wait_for: u32,
-        ring_bytes: Option<u64>,
-        ring_samples: Option<u64>,
-        history_bytes: Option<u64>,
-        history_share: Option<f64>,
-        history_dir: Option<PathBuf>,
-        replay: bool,
-        lag: &str,
-        epochs_ahead: u64,
+        options: &ServerOptions,
         resume: Option<(u64, u64)>,
         run: Option<u64>,
         order: String,
-        stall_timeout_secs: f64,
-        linger_secs: Option<f64>,
         first_consumer_secs: Option<f64>,
-        whole_batches: bool,
-        loader_warn_secs: Option<f64>,
-        loader_timeout_secs: Option<f64>,
-        allow: (Vec<u32>, Vec<u32>),
-        metrics_port: Option<u16>,
-        metrics_file: Option<PathBuf>,
         metrics_interval_secs: f64,
+        for_command_line: bool,
         beside: Option<Py<Self>>,
     ) -> PyResult<Self> {
-        let secs = |what: &str, secs: f64| {
-            Duration::try_from_secs_f64(secs).map_err(|_| invalid(py, format!("{what}={secs} is not a time to wait")))
-        };
-        let options = Options {
-            epochs,
-            samples,
-            wait_for,
-            ring: ring_bytes.map(RingSize::Bytes).or(ring_samples.map(RingSize::Samples)),
-            history: match (history_bytes, history_share) {
-                (Some(bytes), _) => History::Bytes(bytes),
-                (None, Some(share)) => History::Share(share),
-                (None, None) => History::Default,
-            },
-            history_dir,
-            policy: Policy {
-                lag: match lag {
-                    "history" => Lag::History,
-                    "skip" => Lag::Skip,
-                    _ => Lag::Block,
-                },
-                replay,
-                epochs_ahead,
-            },
+        let launch = Launch {
             resume: resume.map(|(epoch, index)| Mark { epoch, index }),
             run,
             order,
-            stall_timeout: secs("stall_timeout_secs", stall_timeout_secs)?,
-            linger: linger_secs.map(|value| secs("linger_secs", value)).transpose()?,
-            attendance: beside.map(|other| other.get().server.attendance()).unwrap_or_default(),
-            first_consumer: first_consumer_secs.map(|value| secs("first_consumer_secs", value)).transpose()?,
-            whole_batches,
-            loader_warn: loader_warn_secs.map(|value| secs("loader_warn_secs", value)).transpose()?,
-            loader_timeout: loader_timeout_secs.map(|value| secs("loader_timeout_secs", value)).transpose()?,
-            allow: Allow { uids: allow.0, gids: allow.1 },
-            metrics_port,
-            metrics_file,
-            metrics_interval: secs("metrics_interval_secs", metrics_interval_secs)?,
+            first_consumer: first_consumer_secs.map(Duration::from_secs_f64),
+            idle_shutdown: beside.map(|other| other.get().server.idle_shutdown()).unwrap_or_default(),
+            metrics_interval: Duration::from_secs_f64(metrics_interval_secs),
+            reader: if for_command_line { Reader::CommandLine } else { Reader::Python },
         };
-        let server = detached(py, || Server::bind(name, options)).map_err(|error| to_python(py, &error))?;
+        let options = options.options.clone();
+        let server = detached(py, || Server::launch(name, options, launch)).map_err(|error| to_python(py, &error))?;
         Ok(Self { server })
     }
 
@@ -185,8 +134,8 @@ impl ServerCore {
         };
         self.server.set_ask(ask_for_stack(py)?);
         let outcome = detached(py, || {
-            self.server.run(&mut source, &mut || {
-                check_signals().map_err(|_| Failure::new(FailureKind::Stopped, INTERRUPTED.into()))
+            self.server.run_batches(&mut source, &mut || {
+                check_signals().map_err(|_| Failure::new(FailureKind::Stopped, INTERRUPTED))
             })
         });
         let Err(broken) = outcome else { return Ok(()) };
@@ -220,8 +169,9 @@ impl ServerCore {
     }
 
     /// Why the feed has given up on its loader, which may still be in its call; None if it has not.
-    fn gave_up(&self, py: Python<'_>) -> Option<String> {
-        detached(py, || self.server.gave_up()).map(|failure| failure.message)
+    fn gave_up<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let failure = detached(py, || self.server.gave_up());
+        failure.map(|failure| explanation(py, &failure.message)).transpose()
     }
 
     /// Tells consumers why, and frees the name.
@@ -272,7 +222,7 @@ impl PySource {
             let message = format!("the loader raised {}\n\n{}", summary(py, &error), traceback(py, &error).trim_end());
             Failure::new(FailureKind::Loader, message).raised(class_name(py, &error))
         } else if error.is_instance_of::<PyKeyboardInterrupt>(py) {
-            Failure::new(FailureKind::Stopped, INTERRUPTED.into())
+            Failure::new(FailureKind::Stopped, INTERRUPTED)
         } else {
             Failure::new(FailureKind::Stopped, format!("it was ended by {}", error.get_type(py)))
         };
@@ -308,7 +258,7 @@ fn summary(py: Python<'_>, error: &PyErr) -> String {
     format!("{name}: {}", error.value(py))
 }
 
-impl Source for PySource {
+impl BatchSource for PySource {
     fn begin(&mut self, epoch: u64) -> Result<(), Failure> {
         Python::attach(|py| {
             deliver(py);

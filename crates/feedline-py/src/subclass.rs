@@ -1,4 +1,4 @@
-//! Tensors of subclasses: a plain tensor, and what the instance is besides.
+//! Tensors of subclasses: a plain tensor, and the class and attributes of the instance.
 //!
 //! `feedline._records` has the other half, and the rules: which classes can travel, and how a consumer finds them again.
 
@@ -11,12 +11,12 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use crate::flatten::{Refusal, class, type_name};
 use crate::once::{imported, intern};
 
-/// Takes an instance apart, or says why that would lose something.
+/// Splits an instance, or says why that would lose something.
 pub fn split<'py>(tensor: &Bound<'py, PyAny>) -> Result<(Bound<'py, PyAny>, Subclass), Refusal> {
     let py = tensor.py();
     let refused = |error: PyErr| {
         if error.is_instance_of::<PyTypeError>(py) {
-            return Refusal::Unsupported(error.value(py).to_string());
+            return Refusal::Unsupported(error.value(py).to_string().into());
         }
         Refusal::Raised(error)
     };
@@ -27,10 +27,11 @@ pub fn split<'py>(tensor: &Bound<'py, PyAny>) -> Result<(Bound<'py, PyAny>, Subc
         let name: String = name.extract()?;
         let Some(value) = to_plain(&value)? else {
             let (class, value) = (type_name(tensor), type_name(&value));
-            return Err(Refusal::Unsupported(format!(
+            let what = format!(
                 "a {class} whose attribute {name} is a {value}; None, bool, int, float, str, members of enumerations, and \
                  tuples or lists of these can travel with it"
-            )));
+            );
+            return Err(Refusal::Unsupported(what.into()));
         };
         attributes.push((name, value));
     }
@@ -39,7 +40,7 @@ pub fn split<'py>(tensor: &Bound<'py, PyAny>) -> Result<(Bound<'py, PyAny>, Subc
 
 fn to_plain(value: &Bound<'_, PyAny>) -> PyResult<Option<Plain>> {
     if let Ok(tuple) = value.cast::<PyTuple>() {
-        // A torch.Size equals the tuple that it is.
+        // A torch.Size equals the tuple with the same elements.
         let is_plain = value.is_exact_instance_of::<PyTuple>() || type_name(value) == "torch.Size";
         let parts: PyResult<Option<_>> = tuple.iter().map(|part| to_scalar(&part)).collect();
         return Ok(parts?.filter(|_| is_plain).map(Plain::Tuple));

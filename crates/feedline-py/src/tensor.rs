@@ -46,7 +46,7 @@ struct Managed {
     _window: Window,
 }
 
-/// One of these before a capsule owns it. If it never does, the lease ends here.
+/// A tensor before a capsule owns it. If none ever does, the lease ends here.
 struct Unowned(NonNull<DlManagedTensor>);
 
 impl Unowned {
@@ -62,7 +62,7 @@ impl Unowned {
         Self(NonNull::from(&mut owned.tensor))
     }
 
-    /// Somebody else calls the deleter from now on.
+    /// The consumer of the capsule calls the deleter from now on.
     fn give_away(self) {
         std::mem::forget(self);
     }
@@ -112,7 +112,8 @@ fn from_dlpack(code: u8, bits: u8, lanes: u16) -> Option<DType> {
 }
 
 unsafe extern "C" fn delete(managed: *mut DlManagedTensor) {
-    // SAFETY: called once by whoever took the tensor, or by our capsule if nobody did; `context` is the box made in `Unowned::new`.
+    // SAFETY: called once by whoever took the tensor, or by our capsule if nobody did; `context` is the box made in
+    // `Unowned::new`.
     let context = unsafe { (*managed).context };
     // SAFETY: as above.
     drop(unsafe { Box::from_raw(context.cast::<Managed>()) });
@@ -138,7 +139,7 @@ fn capsule<'py>(
     order: &DimOrder,
 ) -> PyResult<Bound<'py, PyAny>> {
     let (code, bits) = to_dlpack(dtype);
-    // None are C order.
+    // Without strides it is in C order.
     let strides = if order.is_c() { Vec::new() } else { order.strides(shape, 1) };
     let tensor = DlTensor {
         data: window.as_ptr().cast(),
@@ -167,7 +168,7 @@ fn capsule<'py>(
     Ok(capsule)
 }
 
-/// An array over a window, for whoever asks by the buffer protocol or by DLPack.
+/// An array over a window, for consumers of the buffer protocol or of DLPack.
 #[pyclass(frozen, module = "feedline._core")]
 pub struct Exported {
     window: Window,
@@ -211,7 +212,7 @@ impl Exported {
         PyTuple::new(py, [CPU, 0])
     }
 
-    /// Bytes, flat, in the order in which they lie. The view holds a reference to `slf`, and with it the lease.
+    /// Bytes, flat, in the order in which they lie in memory. The view holds a reference to `slf`, and with it the lease.
     unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let this = slf.get();
         let readonly = c_int::from(!this.window.is_writable());
@@ -257,7 +258,7 @@ impl Borrowed {
     }
 }
 
-/// What there is to know of a tensor.
+/// A tensor's description.
 pub struct Described {
     pub dtype: DType,
     pub shape: Vec<u64>,
@@ -267,11 +268,11 @@ pub struct Described {
 
 /// Why a tensor can't be taken as it is.
 pub enum Unfit {
-    /// It has gaps, or repeats elements. Ask for one without, of which the dimensions lie in this order.
+    /// It has gaps, or repeats elements. The caller should ask for a copy without, with its dimensions in this order.
     Strided(DimOrder),
-    /// Ask for one in host memory.
+    /// The caller should ask for a copy in host memory.
     Device,
-    /// Not with DLPack.
+    /// It can't be taken by DLPack.
     DType,
 }
 

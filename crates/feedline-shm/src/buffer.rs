@@ -1,8 +1,9 @@
 //! Ordinary memory for batches that are copied out of the ring, reused from batch to batch.
 
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
+use crate::mutex::Mutex;
 use crate::{Hold, Mapping, Window};
 
 /// Buffers that are kept for reuse: what a training loop holds at once, and one more.
@@ -64,7 +65,7 @@ impl BufferPool {
     }
 
     fn take(&self, lines: usize) -> Buffer {
-        let mut shelf = self.shelf.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut shelf = self.shelf.lock();
         let fits = shelf.iter().position(|kept| kept.len() == lines);
         let lines = fits.map_or_else(|| vec![Line([0; 64]); lines], |index| shelf.swap_remove(index));
         Buffer { lines, shelf: Arc::downgrade(&self.shelf) }
@@ -75,7 +76,7 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         let Some(shelf) = self.shelf.upgrade() else { return };
         // try_lock: in a forked child the lock may be held by a thread that doesn't exist there.
-        if let Ok(mut shelf) = shelf.try_lock() {
+        if let Some(mut shelf) = shelf.try_lock() {
             if shelf.len() == KEPT {
                 shelf.remove(0);
             }

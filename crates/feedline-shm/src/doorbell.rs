@@ -1,4 +1,4 @@
-//! How a consumer wakes a server that waits for room: an eventfd per consumer.
+//! How a consumer wakes a server that waits for space: an eventfd per consumer.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

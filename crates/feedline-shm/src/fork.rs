@@ -12,7 +12,9 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
+use std::sync::{Arc, Once, Weak};
+
+use crate::mutex::{Mutex, MutexGuard};
 
 pub use self::per_process::PerProcess;
 
@@ -30,13 +32,13 @@ pub(crate) trait Table: Send + Sync {
 
 /// All tables of this process.
 pub(crate) fn tables() -> Vec<Arc<dyn Table>> {
-    let tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+    let tables = TABLES.lock();
     tables.iter().filter_map(Weak::upgrade).collect()
 }
 
 pub(crate) fn register(table: Weak<dyn Table>) {
     install();
-    let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut tables = TABLES.lock();
     tables.retain(|table| table.strong_count() > 0);
     tables.push(table);
 }
@@ -76,7 +78,7 @@ thread_local! {
 }
 
 extern "C" fn prepare() {
-    let tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+    let tables = TABLES.lock();
     for table in tables.iter().filter_map(Weak::upgrade) {
         table.before_fork();
     }

@@ -17,7 +17,8 @@ pub enum Hold<'a> {
     },
     /// Nothing does: the head page tells, afterwards, what may have been overwritten meanwhile.
     Nobody(&'a HeadReader),
-    /// The only one who can write is lent out for that time.
+    /// The only one who can write is lent out for that time. A ring that can be claimed ([`Claimable`](crate::Claimable)) never
+    /// is.
     Writer(&'a RingWriter),
 }
 

@@ -11,12 +11,13 @@
 //! Deciding *when* a lease is kept too long is `feedline-core`'s work.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use feedline_protocol::UNKNOWN;
 use feedline_protocol::leases::Leases;
 
 use crate::fork::{Origin, Table, register, tables};
+use crate::mutex::{Mutex, MutexGuard};
 use crate::{Access, CursorHandle, Doorbell, HeadReader, Mapping, Window, fault};
 
 /// A lane, a position on it, and a length in bytes.
@@ -144,9 +145,9 @@ impl LeaseTable {
 
     /// Makes the oldest lease's pages private and lets the log move on; its windows keep address and bytes.
     ///
-    /// Dear: about 1 ms for each MB. False if there is none, or the kernel refused.
+    /// Expensive: about 1 ms for each MB. False if there is none, or the kernel refused.
     pub fn keep_oldest(&self) -> bool {
-        let _one_at_a_time = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.keeping.lock();
         let Some((id, held)) = self.lock().leases.oldest().map(|(id, _, held)| (id, held.clone())) else {
             return false;
         };
@@ -191,7 +192,7 @@ impl LeaseTable {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -210,7 +211,7 @@ impl Table for LeaseTable {
 
     fn before_fork(&self) {
         if self.origin.is_here() {
-            let _one_at_a_time = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
+            let _one_at_a_time = self.keeping.lock();
             let held: Vec<Held> = self.lock().leases.iter().cloned().collect();
             for held in held {
                 held.make_private();

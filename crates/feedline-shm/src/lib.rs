@@ -1,9 +1,9 @@
-//! The memory under a feed: mirrored rings in sealed memfds, leases, and wake-ups without locks.
+//! The memory under a feed: mirrored rings in sealed memory, claims, leases, and wake-ups without locks.
 //!
 //! ```text
 //!            server                                       consumer
-//!  ┌──────────────────────────┐   sealed memfd   ┌──────────────────────────┐
-//!  │ RingWriter  ─ writes ──▶ │ ═══ ring ══════▶ │ Mapping (private, cow)   │──▶ Window ─▶ tensor
+//!  ┌──────────────────────────┐   sealed memory  ┌──────────────────────────┐
+//!  │ Slots ─▶ RingWriter ───▶ │ ═══ ring ══════▶ │ Mapping (private, cow)   │──▶ Window ─▶ tensor
 //!  │ HeadPage    ─ publish ─▶ │ ═══ head ══════▶ │ HeadPage (read-only)     │
 //!  │ CursorPage  ◀─ reads ─── │ ◀══ cursor ═════ │ CursorPage ◀─ LeaseTable │
 //!  └──────────────────────────┘                  └──────────────────────────┘
@@ -36,13 +36,17 @@ mod lease;
 #[cfg(not(loom))]
 mod mapping;
 #[cfg(not(loom))]
-mod memfd;
+mod memory;
+#[cfg(not(loom))]
+mod mutex;
 #[cfg(not(loom))]
 mod page;
 #[cfg(not(loom))]
 pub mod peer;
 #[cfg(not(loom))]
 mod private;
+#[cfg(not(loom))]
+mod slots;
 #[cfg(not(loom))]
 mod source_bytes;
 #[cfg(not(loom))]
@@ -59,9 +63,11 @@ pub use self::{
     layout::{Lane, Layout, page_size},
     lease::{Lease, LeaseTable},
     mapping::{Access, Mapping},
-    memfd::{Backing, Memfd},
+    memory::{FileMemory, Memfd, Memory},
+    mutex::{Mutex, MutexGuard},
     page::{CursorHandle, HeadReader, HeadWriter, Waited},
     private::PrivatePages,
+    slots::{Claimable, SlotRange, Slots},
     source_bytes::SourceBytes,
     window::Window,
     writer::RingWriter,

@@ -1,21 +1,20 @@
 //! A ring in this process's address space, every lane twice, back to back.
 //!
 //! ```text
-//! memfd      ▕ lane 0 ▏ lane 1 ▏
+//! memory     ▕ lane 0 ▏ lane 1 ▏
 //! addresses  ▕ lane 0 ▏ lane 0 ▏ lane 1 ▏ lane 1 ▏
 //!                  └ window ┘   a range that crosses a lane's end is still contiguous
 //! ```
 
 use std::ffi::c_void;
 use std::num::NonZero;
-use std::os::fd::AsFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap};
 
 use crate::layout::HUGE_PAGE;
-use crate::{Hold, Layout, Memfd, PrivatePages, RingError, page_size};
+use crate::{Hold, Layout, Memory, PrivatePages, RingError, page_size};
 
 /// Of `linux/mman.h`, since Linux 6.1.
 const MADV_COLLAPSE: libc::c_int = 25;
@@ -23,7 +22,7 @@ const MADV_COLLAPSE: libc::c_int = 25;
 /// What a process may do with a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// The server: writes are seen by all. Possible only before the memfd is sealed.
+    /// The server: writes are seen by all. Possible only before the memory is sealed.
     Writer,
     /// Reads what the server writes; a write is a crash.
     Reader,
@@ -64,12 +63,12 @@ impl Span {
         Ok(Self { base, mapped, len_bytes })
     }
 
-    /// Maps one shared page range of a memfd as a whole.
-    pub(crate) fn map(memfd: &Memfd, access: Access) -> Result<Self, RingError> {
-        let len_bytes = memfd.len_bytes() as usize;
+    /// Maps memory as a whole, once.
+    pub(crate) fn map(memory: &dyn Memory, access: Access) -> Result<Self, RingError> {
+        let len_bytes = memory.len_bytes() as usize;
         let (prot, flags) = access.flags();
         // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing that exists.
-        let base = unsafe { mmap(null_mut(), len_bytes, prot, flags, memfd.as_fd(), 0) }
+        let base = unsafe { mmap(null_mut(), len_bytes, prot, flags, memory.fd(), 0) }
             .map_err(RingError::memory("a mapping", len_bytes as u64))?;
         Ok(Self { base: non_null(base), mapped: non_null(base), len_bytes })
     }
@@ -120,8 +119,8 @@ struct MappedLane {
 
 impl Mapping {
     /// Maps every lane twice. About 40 µs, and a page fault for each page at its first touch.
-    pub fn new(memfd: &Memfd, layout: &Layout, access: Access) -> Result<Self, RingError> {
-        assert!(layout.len_bytes() <= memfd.len_bytes(), "the layout fits the memory");
+    pub fn new(memory: &dyn Memory, layout: &Layout, access: Access) -> Result<Self, RingError> {
+        assert!(layout.len_bytes() <= memory.len_bytes(), "the layout fits the memory");
         let span = Span::reserve(layout.len_bytes() as usize * 2)?;
         let (prot, flags) = access.flags();
         let mut lanes = Vec::with_capacity(layout.lanes().len());
@@ -131,14 +130,14 @@ impl Mapping {
                 let address = span.base.as_ptr().wrapping_add(offset_bytes + copy * lane.len_bytes as usize);
                 // SAFETY:
                 // - Ours: the range lies in `span`, which we reserved as twice the sum of all lanes; nothing else is there.
-                // - Backed: the memfd is at least as long as the layout, and its size is sealed before others map it.
+                // - Backed: the memory is at least as long as the layout, and its length is fixed before others map it.
                 unsafe {
                     mmap(
                         address.cast(),
                         lane.len_bytes as usize,
                         prot,
                         flags | MapFlags::FIXED,
-                        memfd.as_fd(),
+                        memory.fd(),
                         lane.offset_bytes,
                     )
                 }
@@ -240,7 +239,7 @@ impl Mapping {
     pub(crate) fn copy_out(&self, lane: usize, position: u128, out: &mut [u8]) {
         let from = self.address(lane, position, out.len());
         // SAFETY:
-        // - Mapped: `address` checked the range; the memfd can't shrink, and for a file the caller of `accept_file` promised it.
+        // - Mapped: `address` checked the range; a memfd can't shrink, and for a file the caller of `FileMemory::accept` promised it.
         // - Unchanging: the caller's `Hold` says so, asked afterwards; if it doesn't, nobody sees what was copied.
         // - Apart: `out` is ordinary memory, never inside a ring.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), out.as_mut_ptr(), out.len()) };

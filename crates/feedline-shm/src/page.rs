@@ -13,7 +13,7 @@ use rustix::time::Timespec;
 
 use crate::mapping::{Access, Span};
 use crate::signal::{CursorWords, HeadWords, WritableHeadWords};
-use crate::{Memfd, RingError, page_size};
+use crate::{Memfd, Memory, RingError, page_size};
 
 const _: () = assert!(size_of::<WritableHeadWords>() <= 4096);
 const _: () = assert!(size_of::<CursorWords>() <= 4096);
@@ -21,7 +21,7 @@ const _: () = assert!(size_of::<CursorWords>() <= 4096);
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
-    /// The server has news.
+    /// The server has something to tell.
     Woken,
     /// A signal arrived.
     Interrupted,
@@ -64,7 +64,7 @@ impl Deref for HeadWriter {
 
 impl AsFd for HeadWriter {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.memfd.as_fd()
+        self.memfd.fd()
     }
 }
 
@@ -163,7 +163,7 @@ impl Deref for CursorHandle {
 
 impl AsFd for CursorHandle {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.memfd.as_fd()
+        self.memfd.fd()
     }
 }
 
@@ -227,7 +227,7 @@ impl HeadView for HeadReader {
         (**self).head()
     }
 
-    fn end_of(&self, epoch: u64) -> u64 {
+    fn entry_of(&self, epoch: u64) -> u64 {
         (**self).end_of(epoch)
     }
 

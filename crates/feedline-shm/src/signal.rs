@@ -1,8 +1,8 @@
-//! The shared words through which one server and its consumers tell each other of data and of room.
+//! The shared words through which one server and its consumers tell each other of data and of free space.
 //!
 //! ```text
 //! data:  publish ── head, tick ──▶ consumer sleeps on `tick` (futex)
-//! room:  release ── released ────▶ server sleeps until a doorbell rings; it rings once `released` reaches `wanted`
+//! space: release ── released ────▶ server sleeps until a doorbell rings; it rings once `released` reaches `wanted`
 //! ```
 //!
 //! Each sleep is announced (`waiting`, `wanted`), fenced, and checked once more before it begins; each change is made,
@@ -331,7 +331,7 @@ impl CursorWords {
         released >= head.wanted()
     }
 
-    /// Announces a sleep. Returns the tick to sleep on and whether the server waits for room and must hear the bell.
+    /// Announces a sleep. Returns the tick to sleep on and whether the server waits for space and must hear the bell.
     /// Check the condition again after this, then sleep, then call [`Self::end_wait`].
     pub fn prepare_wait(&self, head: &HeadWords) -> (u32, bool) {
         self.waiting.store(1, Ordering::Relaxed);

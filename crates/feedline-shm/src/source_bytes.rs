@@ -61,6 +61,16 @@ impl SourceBytes<'_> {
         copy
     }
 
+    /// Copies them to the beginning of `out`.
+    ///
+    /// # Panics
+    /// If they don't fit.
+    pub(crate) fn copy_to(&self, out: &mut [u8]) {
+        assert!(self.len_bytes <= out.len(), "{} bytes for a place of {}", self.len_bytes, out.len());
+        // SAFETY: readable for that length (`new`'s contract, or a slice), and `out` is borrowed mutably, so the two are apart.
+        unsafe { std::ptr::copy_nonoverlapping(self.start, out.as_mut_ptr(), self.len_bytes) };
+    }
+
     pub(crate) fn as_ptr(&self) -> *const u8 {
         self.start
     }

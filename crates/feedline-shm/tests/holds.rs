@@ -25,7 +25,7 @@ fn eight(samples: u64) -> Eight {
         writer.write(0, u128::from(sample) * 8, &sample.to_le_bytes());
     }
     let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().unwrap();
-    let memfd = Memfd::accept(own(writer.memfd().as_fd()), "the ring", writer.layout().len_bytes()).unwrap();
+    let memfd = Memfd::accept(own(writer.memory().fd()), "the ring", writer.layout().len_bytes()).unwrap();
     let shared = Arc::new(Mapping::new(&memfd, writer.layout(), Access::Reader).unwrap());
     let head = HeadWriter::create().unwrap();
     head.publish(samples);
@@ -90,7 +90,7 @@ fn no_descriptor_of_a_ring_in_a_file_can_shorten_it() {
     let folder = std::env::temp_dir();
     let mut writer = RingWriter::create_in(&folder, Layout::new([page_size()]).unwrap()).unwrap();
     let inode = |fd: i32| std::fs::metadata(format!("/proc/self/fd/{fd}")).map(|meta| (meta.dev(), meta.ino())).ok();
-    let file = inode(writer.memfd().as_fd().as_raw_fd());
+    let file = inode(writer.memory().fd().as_raw_fd());
     assert!(file.is_some());
     let mut seen = 0;
     for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
@@ -103,11 +103,11 @@ fn no_descriptor_of_a_ring_in_a_file_can_shorten_it() {
         }
     }
     assert!(seen > 0);
-    assert!(ftruncate(writer.memfd().as_fd(), 0).is_err());
-    let shared = writer.memfd().share().unwrap();
+    assert!(ftruncate(writer.memory().fd(), 0).is_err());
+    let shared = writer.memory().share().unwrap();
     assert_eq!(fcntl_getfl(&shared).unwrap() & OFlags::RWMODE, OFlags::RDONLY);
     assert!(ftruncate(&shared, 0).is_err());
     writer.write(0, 0, b"feedline");
-    let mapping = Mapping::new(writer.memfd(), writer.layout(), Access::Reader).unwrap();
+    let mapping = Mapping::new(writer.memory(), writer.layout(), Access::Reader).unwrap();
     assert_eq!(mapping.read(0, 0, Hold::Writer(&writer), 0), Some(*b"feedline"), "the mapping writes on");
 }

@@ -1,4 +1,4 @@
-//! Every interleaving of one server and one consumer on a ring of one or two slots.
+//! Every interleaving of one server, those who fill its claims, and one consumer on a ring of one or two slots.
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg loom" cargo test -p feedline-shm --test loom_model --release
@@ -10,7 +10,7 @@
 #![cfg(loom)]
 
 use feedline_protocol::UNKNOWN;
-use feedline_protocol::log::{Log, Policy, Size};
+use feedline_protocol::log::{Committed, Log, Policy, Size};
 use feedline_protocol::message::Entry;
 use feedline_shm::signal::{CursorWords, HeadWords, WritableHeadWords};
 use loom::cell::UnsafeCell;
@@ -93,31 +93,101 @@ impl Shared {
     }
 }
 
-/// As `server::producer` does it: claim or sleep, write, publish; then end the epoch.
-fn produce(shared: &Shared, samples: u64) {
+fn new_log(capacity: usize) -> Log {
     let mut log = Log::new(Policy::default());
-    let capacity = shared.slots.len() as u64;
-    log.shape(Size { capacity, window: capacity, ..Size::default() });
+    log.shape(Size { capacity: capacity as u64, window: capacity as u64, ..Size::default() });
     log.begin_epoch(0);
     log.join(0, Entry::EpochStart).unwrap();
+    log
+}
+
+/// Claims a sample, or announces what it waits for, and looks again.
+fn claim(shared: &Shared, log: &mut Log) -> Option<u64> {
+    if let Some(run) = log.claim(1, 0) {
+        return Some(run.first);
+    }
+    shared.head.want(log.in_the_way(1, 0).first().map_or(UNKNOWN, |one| one.wanted));
+    let (epoch, released) = shared.page.position(0).unwrap();
+    log.advance(0, epoch, released);
+    log.claim(1, 0).map(|run| run.first)
+}
+
+fn fill(shared: &Shared, sample: u64) {
+    let slot = &shared.slots[(sample % shared.slots.len() as u64) as usize];
+    // SAFETY: claimed; loom checks that nobody else touches it.
+    #[allow(unsafe_code)]
+    slot.0.with_mut(|cell| unsafe { *cell = sample });
+}
+
+fn commit(shared: &Shared, log: &mut Log, sample: u64) {
+    if log.commit(sample) == Committed::Published {
+        shared.head.publish(log.head());
+        shared.announce();
+    }
+}
+
+/// As `server::producer` does it for a source of batches: claim or sleep, fill, commit; then end the epoch.
+fn produce(shared: &Shared, samples: u64) {
+    let mut log = new_log(shared.slots.len());
     for sample in 0..samples {
-        while log.claim(1, 0).is_none() {
-            shared.head.want(log.in_the_way(1, 0)[0].wanted);
-            let (epoch, released) = shared.page.position(0).unwrap();
-            log.advance(0, epoch, released);
-            if log.claim(1, 0).is_some() {
-                break;
-            }
+        while claim(shared, &mut log).is_none() {
             shared.bell.wait();
         }
         shared.head.want_nothing();
-        let slot = &shared.slots[(sample % shared.slots.len() as u64) as usize];
-        // SAFETY: claimed; loom checks that nobody reads it.
-        #[allow(unsafe_code)]
-        slot.0.with_mut(|cell| unsafe { *cell = sample });
-        log.publish();
-        shared.head.publish(log.head());
-        shared.announce();
+        fill(shared, sample);
+        commit(shared, &mut log, sample);
+    }
+    shared.head.end_epoch(0, samples);
+    shared.announce();
+}
+
+/// What the producer and those who fill its claims share, under the server's lock.
+struct State {
+    log: Log,
+    producer_sleeps: bool,
+}
+
+/// One who fills claims, and the claim that it was given.
+#[derive(Default)]
+struct Filler {
+    claim: Mutex<Option<u64>>,
+    bell: Bell,
+}
+
+/// As `server::claim` does it: fill without the lock, commit under it, wake the producer if it sleeps.
+fn work(shared: &Shared, state: &Mutex<State>, filler: &Filler, claims: u64) {
+    for _ in 0..claims {
+        filler.bell.wait();
+        let sample = filler.claim.lock().unwrap().take().expect("a claim came before the bell");
+        fill(shared, sample);
+        let mut state = state.lock().unwrap();
+        commit(shared, &mut state.log, sample);
+        if state.producer_sleeps {
+            shared.bell.ring();
+        }
+    }
+}
+
+/// As `server::producer` does it for a source that has its claims filled by others: claim or sleep, hand out; at the end wait until
+/// all is filled.
+fn produce_with(shared: &Shared, state: &Mutex<State>, fillers: &[Filler], samples: u64) {
+    let locked = |step: &mut dyn FnMut(&mut Log) -> bool| {
+        let mut state = state.lock().unwrap();
+        let is_done = step(&mut state.log);
+        state.producer_sleeps = !is_done;
+        is_done
+    };
+    for sample in 0..samples {
+        while !locked(&mut |log| claim(shared, log).is_some()) {
+            shared.bell.wait();
+        }
+        shared.head.want_nothing();
+        let filler = &fillers[(sample % fillers.len() as u64) as usize];
+        *filler.claim.lock().unwrap() = Some(sample);
+        filler.bell.ring();
+    }
+    while !locked(&mut |log| !log.is_filling()) {
+        shared.bell.wait();
     }
     shared.head.end_epoch(0, samples);
     shared.announce();
@@ -188,4 +258,52 @@ fn a_ring_of_two_slots() {
 #[test]
 fn a_release_alone_is_heard() {
     check(1, 2, false);
+}
+
+/// Two threads fill two claims at once, and commit them in either order.
+#[test]
+fn claims_that_two_threads_fill() {
+    const SAMPLES: u64 = 2;
+    let mut model = loom::model::Builder::new();
+    // Four threads: two forced switches take minutes.
+    model.preemption_bound = model.preemption_bound.or(Some(1));
+    model.check(|| {
+        let shared = Shared::new(SAMPLES as usize);
+        let state = Arc::new(Mutex::new(State { log: new_log(SAMPLES as usize), producer_sleeps: false }));
+        let fillers = Arc::new([Filler::default(), Filler::default()]);
+        let mut threads: Vec<_> = (0..2)
+            .map(|number| {
+                let (shared, state, fillers) = (Arc::clone(&shared), Arc::clone(&state), Arc::clone(&fillers));
+                thread::spawn(move || work(&shared, &state, &fillers[number], SAMPLES / 2))
+            })
+            .collect();
+        let producer = Arc::clone(&shared);
+        threads.push(thread::spawn(move || produce_with(&producer, &state, &*fillers, SAMPLES)));
+        consume(&shared, SAMPLES, true);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+/// One thread fills one claim after the other, in a ring of one slot: the producer sleeps until the consumer releases it.
+#[test]
+fn claims_that_another_thread_fills() {
+    const SAMPLES: u64 = 2;
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = model.preemption_bound.or(Some(2));
+    model.check(|| {
+        let shared = Shared::new(1);
+        let state = Arc::new(Mutex::new(State { log: new_log(1), producer_sleeps: false }));
+        let fillers = Arc::new([Filler::default()]);
+        let filler = {
+            let (shared, state, fillers) = (Arc::clone(&shared), Arc::clone(&state), Arc::clone(&fillers));
+            thread::spawn(move || work(&shared, &state, &fillers[0], SAMPLES))
+        };
+        let producer = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || produce_with(&shared, &state, &*fillers, SAMPLES))
+        };
+        consume(&shared, SAMPLES, true);
+        filler.join().unwrap();
+        producer.join().unwrap();
+    });
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use feedline_protocol::UNKNOWN;
 use feedline_shm::{
     Access, BufferPool, CursorHandle, Doorbell, HeadReader, HeadWriter, Hold, Layout, LeaseTable, Mapping, Memfd,
-    PrivatePages, RingError, RingWriter, page_size,
+    Memory, PrivatePages, RingError, RingWriter, page_size,
 };
 
 /// A server's and a consumer's side in one process.
@@ -24,7 +24,7 @@ struct Both {
 fn both(len_bytes: u64) -> Both {
     let writer = RingWriter::create(Layout::new([len_bytes]).unwrap()).unwrap();
     let clone = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().unwrap();
-    let memfd = Memfd::accept(clone(writer.memfd().as_fd()), "the ring", writer.layout().len_bytes()).unwrap();
+    let memfd = Memfd::accept(clone(writer.memory().fd()), "the ring", writer.layout().len_bytes()).unwrap();
     let head = HeadWriter::create().unwrap();
     let page = CursorHandle::create().unwrap();
     let bell = Doorbell::new().unwrap();
@@ -64,7 +64,7 @@ fn consumers_cannot_write_to_the_ring() {
 #[test]
 fn memory_that_is_not_sealed_is_refused() {
     let memfd = Memfd::create("test", page_size()).unwrap();
-    let fd = || memfd.as_fd().try_clone_to_owned().unwrap();
+    let fd = || memfd.fd().try_clone_to_owned().unwrap();
     let refused = Memfd::accept(fd(), "the ring", page_size());
     assert!(matches!(refused, Err(RingError::BadDescriptor { .. })), "{refused:?}");
     memfd.seal_size().unwrap();

@@ -42,7 +42,7 @@ def _literal(text: str) -> Any:
 
 
 def match(name: str, function: Callable[..., Any], values: dict[str, Any]) -> list[Any]:
-    """Compare the values with the function's signature; give those that go without their names."""
+    """Compare the values with the function's signature; return those that are positional."""
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError):
@@ -86,7 +86,7 @@ def match(name: str, function: Callable[..., Any], values: dict[str, Any]) -> li
 
 
 def _bare(signature: inspect.Signature) -> inspect.Signature:
-    """Without types: names and defaults are what can be typed."""
+    """Without types: only names and defaults can be typed."""
     empty = inspect.Parameter.empty
     parameters = [one.replace(annotation=empty) for one in signature.parameters.values()]
     return signature.replace(parameters=parameters, return_annotation=empty)

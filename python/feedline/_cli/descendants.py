@@ -1,4 +1,4 @@
-"""What this process started, directly or not."""
+"""The processes that this one started, directly or not."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 
 
 def end_descendants(number: int) -> None:
-    """Send a signal to all of this session; those with one of their own are meant to go on."""
+    """Send a signal to all of this session; a child with a session of its own is meant to go on."""
     for pid in _descendants(os.getpid()):
         with contextlib.suppress(OSError):
-            # multiprocessing's own book-keeper removes what the others leave, and ends by itself.
+            # multiprocessing's resource tracker removes what the others leave, and ends by itself.
             is_keeper = b"resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
             if os.getsid(pid) == os.getsid(0) and not is_keeper:
                 os.kill(pid, number)
 
 
 def _descendants(pid: int) -> list[int]:
-    """Children before their own children."""
+    """Parents come before their children."""
     found = []
     for task in Path(f"/proc/{pid}/task").glob("*"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What a command fails with: what, why, what next; and an exit code."""
+"""The errors of commands: what happened, why, what to do next, and an exit code."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import sys
 import traceback
 from typing import IO
+
+from feedline._errors import Explanation, FeedlineError
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -18,26 +20,32 @@ class CommandFailedError(Exception):
 
 
 class UsageError(CommandFailedError):
-    """Something that was typed and can't be."""
+    """Arguments that cannot be used."""
 
     exit_code = 2
 
 
+def in_flags(error: FeedlineError) -> str:
+    """What an error says, for whoever sits at a command line: options are flags."""
+    message = error.args[0] if error.args else ""
+    return message.for_command_line() if isinstance(message, Explanation) else str(error)
+
+
 def report(error: CommandFailedError) -> int:
-    """Tell of it on stderr, and give the exit code."""
+    """Report it on stderr, and return the exit code."""
     red, plain = ("\x1b[1;31m", "\x1b[0m") if is_coloured(sys.stderr) else ("", "")
     say(f"{red}error:{plain} {error}")
     return error.exit_code
 
 
 def say(text: str, *, end: str = "\n") -> None:
-    """Write to stderr; nobody may be there to read it any more."""
+    """Write to stderr; its reader may be gone."""
     with contextlib.suppress(OSError, ValueError):
         print(text, end=end, file=sys.stderr, flush=True)
 
 
 def is_coloured(stream: IO[str]) -> bool:
-    """Whether a stream takes colours, and lines that are drawn over."""
+    """Whether a stream shows colours, and lines that are redrawn."""
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return stream.isatty() and not is_plain
 

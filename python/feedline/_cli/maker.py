@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 from feedline._cli.arguments import match, parse_args, place_of
 from feedline._cli.failure import CommandFailedError, UsageError, trace_of
-from feedline._loader import check_loader, made_by
+from feedline._loader import NotALoaderError, check_loader, made_by
 
 
 def make(loader: str, args: Sequence[str] = ()) -> Any:
-    """Import what is named, call it with the arguments, and give the loader that it makes.
+    """Import what is named, call it with the arguments, and return the loader.
 
     What is named may be a loader itself. Raises a ``CommandFailedError`` that says what to do.
     """
@@ -50,16 +50,16 @@ def make(loader: str, args: Sequence[str] = ()) -> Any:
         )
     try:
         check_loader(made)
-    except TypeError as error:
-        what, _, way_out = str(error).replace("  pass ", "  return ").partition("\n")
+    except NotALoaderError as error:
         raise CommandFailedError(
-            f"{target.text} returned something of type {type(made).__name__}: {what}\n{way_out}"
+            f"{target.text} returned something of type {type(made).__name__}: {error.what}\n"
+            f"  {error.hint or f'return {error.give}'}"
         ) from error
     return made
 
 
 def alone(loader: str, args: Sequence[str] = ()) -> str:
-    """Give a command that makes the loader and goes over it once, without Feedline."""
+    """Return a command that makes the loader and iterates it once, without Feedline."""
     target = _parse(loader)
     shown = ", ".join(f"{key}={value!r}" for key, value in parse_args(args).items())
     return target.alone("sum(1 for _ in {})", f"{target.function}({shown})")
@@ -79,7 +79,7 @@ class _Target(NamedTuple):
         return os.getcwd() if self.path is None else os.path.dirname(self.path)
 
     def alone(self, form: str = "{}", call: str = "") -> str:
-        """Give a command that does the same without Feedline."""
+        """Return a command that does the same without Feedline."""
         if self.module.isidentifier() or self.path is None:
             code = f"import {self.module}"
             if call:
@@ -146,7 +146,7 @@ def _imported(target: _Target) -> types.ModuleType:
                 f"{'one of Python itself' if is_pythons else known}\n"
                 "  rename it: nothing could import both"
             )
-    # It may look at its arguments, which are not for it.
+    # The module may read sys.argv, and these arguments are not meant for it.
     del sys.argv[1:]
     if target.folder not in sys.path[:1]:
         sys.path.insert(0, target.folder)
@@ -174,7 +174,7 @@ def _imported(target: _Target) -> types.ModuleType:
 
 
 def _is_itself(name: str | None, target: _Target) -> bool:
-    """Whether it is the module that was asked for, or a package above it, that isn't there."""
+    """Whether the missing module is the one that was asked for, or a package above it."""
     return name is not None and target.path is None and f"{target.module}.".startswith(f"{name}.")
 
 
@@ -203,7 +203,7 @@ def _find(target: _Target, module: types.ModuleType) -> Any:
 
 
 def _functions(module: types.ModuleType) -> list[str]:
-    """What could be meant: what is defined there, and loaders that are made there."""
+    """What the user could mean: functions that are defined there, and loaders made there."""
     return [
         name
         for name, value in vars(module).items()

@@ -1,4 +1,4 @@
-"""What a server's numbers come to: lines for what happened, and one line for now."""
+"""A server's numbers as text: a line for each event, and a status line."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from feedline._cli.screen import Screen
 
 Stats = dict[str, Any]
 
-# Over how long the rate is taken.
+# The rate is an average over this time.
 _WINDOW_SECS = 5.0
 # Epochs that follow each other more quickly share a line.
 _LINE_SECS = 1.0
-# Less of it is not worth a word.
+# A smaller share is not mentioned.
 _IDLE_SHARE = 0.1
 
 
 class Progress:
-    """Tells of each epoch's end and each consumer's coming and going; draws the bar."""
+    """Reports each epoch's end and each consumer that joins or leaves; draws the bar."""
 
     def __init__(self, screen: Screen) -> None:
         """Nothing is known yet."""
         self._screen = screen
         self._next_event = 0
-        self._looks: deque[tuple[float, int]] = deque()
-        # The oldest epoch whose end was not told: its number, when it began, the samples before it.
+        self._observations: deque[tuple[float, int]] = deque()
+        # The oldest epoch whose end was not reported: its number, its start, the samples before it.
         self._epoch: tuple[int, float, int] | None = None
-        # What the source had waited before it.
+        # How long the source had waited before it.
         self._waited = 0.0
         self._first: tuple[int, int] | None = None
-        # How many were broken off before it.
+        # How many epochs were broken off before it.
         self._abandoned = 0
         self._is_over = False
         self._began: float | None = None
-        # At the end they are gone.
+        # At the end the consumers are gone.
         self._consumers = 0
 
     def show(self, stats: Stats) -> None:
-        """Take in how things stand now."""
+        """Take in the newest numbers."""
         now = monotonic()
         for event in stats["events"]:
             if event["number"] >= self._next_event:
@@ -49,14 +49,14 @@ class Progress:
             self._consumers = len(stats["consumers"])
         if self._made(stats) and self._began is None:
             self._began = now
-        self._looks.append((now, stats["samples"]))
-        while len(self._looks) > 2 and now - self._looks[1][0] >= _WINDOW_SECS:
-            self._looks.popleft()
+        self._observations.append((now, stats["samples"]))
+        while len(self._observations) > 2 and now - self._observations[1][0] >= _WINDOW_SECS:
+            self._observations.popleft()
         self._end_epochs(now, stats)
         self._screen.status(self._status(stats))
 
     def summary(self, stats: Stats) -> str:
-        """All in all: `3 epochs, 36,000 samples in 2:03`."""
+        """The whole run: `3 epochs, 36,000 samples in 2:03`."""
         epoch = stats["epoch"]
         is_ended = stats["state"] == "ended"
         first, _ = self._start(stats)
@@ -65,7 +65,7 @@ class Progress:
         return f"{epochs}, {counted(self._made(stats), _unit(stats))} in {clock(passed)}"
 
     def _start(self, stats: Stats) -> tuple[int, int]:
-        """Where the server began: the epoch, and the samples of it that one before had loaded."""
+        """Where the server began: the epoch, and how much of it an earlier server had loaded."""
         self._first = self._first or (stats["epoch"], stats["samples"])
         return self._first
 
@@ -87,10 +87,10 @@ class Progress:
         epoch, samples = stats["epoch"], self._made(stats)
         if self._is_over or not samples:
             return
-        # It may have begun just after the look before.
+        # It may have begun just after the previous observation.
         first, began, before = self._epoch or (
             self._start(stats)[0],
-            self._looks[max(len(self._looks) - 2, 0)][0],
+            self._observations[max(len(self._observations) - 2, 0)][0],
             0,
         )
         self._epoch = first, began, before
@@ -123,7 +123,7 @@ class Progress:
         self._screen.line(f"{which} {how}: {text}")
 
     def _rate(self) -> float:
-        (first, before), (last, after) = self._looks[0], self._looks[-1]
+        (first, before), (last, after) = self._observations[0], self._observations[-1]
         return (after - before) / (last - first) if last > first else 0.0
 
     def _status(self, stats: Stats) -> str:
@@ -156,7 +156,7 @@ def _unit(stats: Stats) -> str:
 
 
 def _rate_text(rate: float, stats: Stats) -> str:
-    # Of batches there are few.
+    # There are few batches, so decimals matter.
     return f"{rate:,.1f} batches/s" if stats["whole_batches"] else f"{rate:,.0f} samples/s"
 
 

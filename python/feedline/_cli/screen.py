@@ -1,4 +1,4 @@
-"""Writing to stderr: lines, and on a terminal a last line that is drawn over."""
+"""Lines on stderr, and on a terminal a status line below them that is redrawn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 
 from feedline._cli.failure import is_coloured, say
 
-# An eighth more each.
+# Each is an eighth wider.
 _CELLS = " ▏▎▍▌▋▊▉█"
 
 
@@ -16,7 +16,7 @@ class Screen:
     """Lines that stay, and a status line below them. May be written to from several threads."""
 
     def __init__(self) -> None:
-        """Look at what stderr is."""
+        """Find out what stderr is."""
         self.is_live = is_coloured(sys.stderr)
         encoding = (sys.stderr.encoding or "ascii").lower().replace("-", "")
         self._has_blocks = encoding == "utf8"
@@ -36,7 +36,7 @@ class Screen:
         """Replace the last line; none if it is empty, and none where there is no terminal."""
         if not self.is_live:
             return
-        # A line that is longer than the terminal would wrap, and then couldn't be drawn over.
+        # A line that is longer than the terminal would wrap, and couldn't be redrawn.
         text = text[: shutil.get_terminal_size().columns - 1]
         with self._lock:
             if text or self._status:

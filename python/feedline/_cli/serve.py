@@ -13,10 +13,8 @@ serving ──epochs done and read──▶ 0          ──Ctrl-C──▶ con
 from __future__ import annotations
 
 import atexit
-import inspect
 import logging
 import os
-import re
 import signal
 import threading
 import time
@@ -24,15 +22,24 @@ from time import monotonic
 from typing import Any, NoReturn
 
 from feedline._cli.descendants import end_descendants
-from feedline._cli.failure import CommandFailedError, UsageError, report, say, trace_of
+from feedline._cli.failure import (
+    CommandFailedError,
+    UsageError,
+    in_flags,
+    report,
+    say,
+    trace_of,
+)
 from feedline._cli.maker import alone, make
 from feedline._cli.progress import Progress, counted
 from feedline._cli.screen import Screen
 from feedline._cli.signals import Early, Signals
-from feedline._core import ServerCore
+from feedline._core import ServerCore, check_name
 from feedline._errors import FeedlineError, FeedValueError, LoaderError
+from feedline._options import check_options
 from feedline._seeding import seed_before_making
 from feedline._server import Server, feeds
+from feedline._server_options import ServerOptions
 
 _LOOK_SECS = 0.2
 # After the feed's end the loader is interrupted, and then killed with its workers.
@@ -44,7 +51,7 @@ _LEAVE_SECS = 30.0
 _NUDGE = signal.SIGTERM
 
 
-def run(maker: dict[str, Any], name: str, **options: Any) -> int:
+def run(maker: dict[str, Any], name: str, options: ServerOptions) -> int:
     """Serve; gives the exit code."""
     screen = Screen()
     logging.getLogger("feedline").addHandler(_ToScreen(screen))
@@ -54,7 +61,7 @@ def run(maker: dict[str, Any], name: str, **options: Any) -> int:
     serving = None
     try:
         # A loader may take minutes to make: what was mistyped should not wait for it.
-        _server([], name, {**options, "state_file": None})
+        _check(name, options)
         _check_is_free(name)
         seed_before_making(options.get("seed"))
         loader = make(**maker)
@@ -80,24 +87,28 @@ def _kill_early(number: int) -> NoReturn:
     os._exit(_exit_code(number))
 
 
-def _server(loader: Any, name: str, options: dict[str, Any]) -> Server:
-    # What was not given is the server's default.
-    given = {
-        key: value
-        for key, value in options.items()
-        if value is not None and value is not False and value != []
-    }
-    ring = str(given.get("ring", ""))
-    if ring.isascii() and ring.isdecimal():
-        given["ring"] = int(ring)
-    if "history" in given:
-        given["history"] = _share(given["history"])
+def _server(loader: Any, name: str, options: ServerOptions) -> Server:
     try:
-        return Server(loader, name, **given)
-    except FeedValueError as error:
-        raise UsageError(_as_typed(str(error))) from None
+        server = Server(loader, name, **options)
     except FeedlineError as error:
-        raise CommandFailedError(str(error)) from None
+        raise _as_typed(error) from None
+    server._launch["for_command_line"] = True
+    return server
+
+
+def _check(name: str, options: ServerOptions) -> None:
+    """Look at all that can be looked at without the loader."""
+    try:
+        check_name(name)
+        check_options("serve", options)
+    except FeedlineError as error:
+        raise _as_typed(error) from None
+
+
+def _as_typed(error: FeedlineError) -> CommandFailedError:
+    """The same error for whoever typed the command."""
+    is_misuse = isinstance(error, FeedValueError)
+    return (UsageError if is_misuse else CommandFailedError)(in_flags(error))
 
 
 def _check_is_free(name: str) -> None:
@@ -113,35 +124,10 @@ def _check_is_free(name: str) -> None:
 def _bound(server: Server, name: str) -> ServerCore:
     try:
         return server._bind()
-    except (FeedlineError, OSError) as error:
+    except FeedlineError as error:
+        raise CommandFailedError(in_flags(error)) from None
+    except OSError as error:
         raise CommandFailedError(str(error)) from None
-    except OverflowError as error:
-        raise UsageError(
-            f"a number is too large to count samples with: {error}\n  give a smaller one"
-        ) from None
-
-
-def _share(text: str) -> str | float:
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def _as_typed(text: str) -> str:
-    """Name options as they are on the command line: `--wait-for 0`, not `wait_for=0`."""
-    text = text.replace('allow=("alice", 1001, "@lab")', "--allow alice --allow @lab")
-    pickles = "allow_pickle=True to the server and to attach()"
-    if pickles in text:
-        before, after = map(_as_typed, text.split(pickles, 1))
-        return f"{before}--allow-pickle here, and allow_pickle=True to attach(){after}"
-    for key in inspect.signature(Server).parameters:
-        flag = f"--{key.replace('_', '-')}"
-        text = re.sub(rf"\b{key}=(True\b|(?=[\s,.]|$))", flag, text)
-        text = re.sub(rf"\b{key}=", f"{flag} ", text)
-        # A word alone may be meant as a word.
-        text = re.sub(rf"\b{key}\b", flag, text) if "_" in key else text
-    return text
 
 
 class _Serving:
@@ -264,11 +250,11 @@ class _Serving:
         gave_up = self._core.gave_up()
         if gave_up is not None:
             # What the loader raised since, it raised because it was interrupted.
-            return _as_typed(gave_up)
+            return gave_up.for_command_line()
         if error is None:
             return f'feed "{name}" failed\n  look at the log above'
         if isinstance(error, FeedlineError) and not isinstance(error, LoaderError):
-            return _as_typed(str(error))
+            return in_flags(error)
         cause = error.__cause__ or error
         said = str(cause).partition("\n")[0]
         return (

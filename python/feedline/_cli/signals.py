@@ -1,7 +1,7 @@
-"""Ctrl-C and its like, heard at once whatever the loader does to the main thread.
+"""Ctrl-C and similar signals, handled at once whatever the loader does to the main thread.
 
-The kernel's signal is written to a pipe that a thread listens to (`signal.set_wakeup_fd`), so it is
-heard while the main thread is in native code too. Python's own handler then runs when it can, and
+The kernel's signal is written to a pipe that a thread reads (`signal.set_wakeup_fd`), so it arrives
+even while the main thread is in native code. Python's own handler then runs when it can, and
 interrupts the loader.
 """
 
@@ -17,14 +17,14 @@ from types import FrameType
 from typing import Any
 
 HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# A terminal's Ctrl-C may be told twice, by the terminal and by whoever started us.
+# A terminal's Ctrl-C may arrive twice, from the terminal and from our parent process.
 _ONE_PRESS_SECS = 0.25
 
 
 class Early:
     """Signals while the loader is being made, until ``Signals`` takes over.
 
-    Python code may swallow the interruption; `number` still tells of it. The second one kills.
+    Python code may swallow the interruption; `number` still shows it. The second one kills.
     """
 
     def __init__(self, kill: Callable[[int], None]) -> None:
@@ -63,7 +63,7 @@ class Signals:
         # Whether the main thread is in the loader, and may be interrupted.
         self.is_loading = False
         for number in HEARD:
-            # nohup, and shells that start a job in the background, mean it.
+            # nohup, and shells that start a job in the background, ignore signals on purpose.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._handle)
         signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
@@ -73,7 +73,7 @@ class Signals:
         """Wait for a signal."""
         select.select([self._ear], [], [], timeout_secs)
         with contextlib.suppress(BlockingIOError):
-            # Other signals with a handler are told too, such as those of workers that end.
+            # Other signals with a handler arrive too, such as SIGCHLD.
             for number in os.read(self._ear, 1):
                 if number in HEARD and self._is_new(number):
                     return number
@@ -96,7 +96,7 @@ class Signals:
             raise KeyboardInterrupt
 
     def _forget(self) -> None:
-        """In a child that was forked: signals do again what they do in any program."""
+        """In a forked child, signals have their usual effect again."""
         signal.set_wakeup_fd(-1)
         for number in HEARD:
             if signal.getsignal(number) == self._handle:

@@ -42,8 +42,7 @@ def identity_of(make_loader: Callable[[], Any]) -> Identity:
     def follow() -> None:
         follower = Follower(getattr(inner, "__globals__", {}))
         try:
-            follower.use(follower.call((follower.known(make_loader, "make_loader"),), [], {}))
-            found.append(Identity(follower.entries(), dict(follower.opaque)))
+            found.append(Identity(*follower.follow(make_loader)))
         except Exception as error:  # RecursionError among them: a feed must not fail for it
             _log.debug("make_loader could not be followed", exc_info=True)
             what = {"make_loader": f"code that could not be followed ({error!r})"}

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from feedline._identity.parts import Part, different_parts
 from feedline._identity.plain import combined
 
 _MOST_DIFFERENCES = 6
@@ -36,6 +37,8 @@ class Entry(NamedTuple):
     kind: str = ""
     # Why all of what it belongs to counts, if that is a library's doing.
     why: str = ""
+    # The fields of an object that counts as a whole, for messages.
+    parts: tuple[Part, ...] = ()
 
 
 def differences(
@@ -56,10 +59,16 @@ def differences(
         if differs is not None:
             name = label.removesuffix("=")
             nothing = "none of that name" if label.startswith("source of") else "not used"
-            of_ours = _told(our, their) if our else nothing
-            there_ = f"{_told(their) if their else nothing} in the running feed (pid {server_pid})"
             why = f" ({our.why})" if our is not None and our.why else ""
-            found[differs].append(f"{name}: {there_}, {of_ours} here{why}")
+            pairs = [(name, our.shown if our else nothing, their.shown if their else nothing)]
+            if our and their and our.shown == their.shown:
+                inside = different_parts(our.parts, their.parts)
+                pairs = [(one.label, one.shown, other.shown) for one, other in inside] or pairs
+            for where, of_ours, of_theirs in pairs:
+                told = "another one" if of_ours == of_theirs else of_ours
+                found[differs].append(
+                    f"{where}: {of_theirs} in the running feed (pid {server_pid}), {told} here{why}"
+                )
     for lines in found.values():
         if len(lines) > _MOST_DIFFERENCES:
             more = len(lines) - _MOST_DIFFERENCES + 1
@@ -85,10 +94,6 @@ def how_differ(our: Entry | None, their: Entry | None) -> bool | None:
         case "unsure":
             return False
     return True
-
-
-def _told(entry: Entry, other: Entry | None = None) -> str:
-    return "another one" if other is not None and other.shown == entry.shown else entry.shown
 
 
 def folded(entries: list[Entry]) -> list[Entry]:

@@ -12,8 +12,6 @@ import types
 from typing import Any
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
-
 # The standard library, where its modules lie and where that leads.
 _FOLDERS = tuple(
     {_OURS + os.sep, os.path.dirname(os.__file__) + os.sep}

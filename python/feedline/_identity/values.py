@@ -77,6 +77,8 @@ class Made:
 
     cls: type | LocalClass
     fields: dict[str, Maybe] = field(default_factory=dict)
+    # What an instance of a subclass of dict holds as a dict.
+    content: Table | None = None
 
 
 @dataclass(eq=False)
@@ -100,10 +102,21 @@ class Table:
 
     items: dict[Any, Maybe]
     rest: Maybe = ()
+    kind: type = dict
+    # Labels of the dicts that exist of which it has entries: their keys, and the order of those.
+    copied_from: tuple[str, ...] = ()
+    # What decides how many there are.
+    count: Maybe = ()
     is_used: bool = False
 
     def parts(self) -> list[Maybe]:
-        return [*self.items.values(), self.rest]
+        return [*self.items.values(), self.rest, self.count]
+
+    @property
+    def order(self) -> tuple[str, list[Any]] | None:
+        """What the order of its entries comes from, and their keys, if it isn't the source."""
+        keys = [*self.items, *([...] if self.rest else [])]
+        return (" and ".join(self.copied_from), keys) if self.copied_from else None
 
 
 @dataclass(eq=False)
@@ -121,6 +134,37 @@ class Derived:
 
     def parts(self) -> list[Maybe]:
         return [self.sources]
+
+
+@dataclass(eq=False)
+class Truth(Derived):
+    """Whether something is true, or there at all."""
+
+
+@dataclass(eq=False)
+class TypeOf(Derived):
+    """Of which type something is."""
+
+
+@dataclass(eq=False)
+class Membership(Derived):
+    """Whether a key is in a container."""
+
+    containers: Maybe = ()
+
+    def parts(self) -> list[Maybe]:
+        return [self.sources, self.containers]
+
+
+@dataclass(eq=False)
+class Choice:
+    """Stands beside the things that an expression may be: what decides which of them it is."""
+
+    tests: Maybe
+    is_used: bool = False
+
+    def parts(self) -> list[Maybe]:
+        return [self.tests]
 
 
 @dataclass(eq=False)
@@ -170,6 +214,7 @@ Atom = (
     | CommandLine
     | Parser
     | Derived
+    | Choice
 )
 Maybe = tuple[Atom, ...]
 
@@ -186,14 +231,40 @@ def join(*all_of: Maybe) -> Maybe:
     return tuple(found.values())
 
 
+def content_of(atom: Atom | None) -> Atom | None:
+    """What an object holds as a dict, where it is one; else the object itself."""
+    return atom.content if isinstance(atom, Made) and atom.content is not None else atom
+
+
+def is_dict_class(cls: type | LocalClass) -> bool:
+    if isinstance(cls, type):
+        return issubclass(cls, dict)
+    bases = [one.value if isinstance(one, Known) else one for one in cls.bases]
+    return any(isinstance(one, type | LocalClass) and is_dict_class(one) for one in bases)
+
+
+def chosen(maybe: Maybe, tests: Maybe) -> Maybe:
+    """The same things, of which these tests decide which it is."""
+    if not tests:
+        return maybe
+    return (*without_choices(maybe), Choice(join(*(one.tests for one in choices(maybe)), tests)))
+
+
+def choices(maybe: Maybe) -> tuple[Choice, ...]:
+    return tuple(one for one in maybe if isinstance(one, Choice))
+
+
+def without_choices(maybe: Maybe) -> Maybe:
+    return tuple(one for one in maybe if not isinstance(one, Choice))
+
+
 def derived(*sources: Maybe, value: Any = UNKNOWN) -> Maybe:
     """What is computed from all of these."""
     flat: list[Maybe] = []
     folds = 0
     for maybe in sources:
         for atom in maybe:
-            is_inner = isinstance(atom, Derived)
-            flat.append(atom.sources if is_inner else (atom,))  # type: ignore[union-attr]
+            flat.append(atom.sources if type(atom) is Derived else (atom,))
             folds = max(folds, atom.folds) if isinstance(atom, Derived) else folds
     value = value if folds < _MOST_FOLDS else UNKNOWN
     found = join(*flat)
@@ -203,12 +274,22 @@ def derived(*sources: Maybe, value: Any = UNKNOWN) -> Maybe:
 def constants(maybe: Maybe) -> list[Any] | None:
     """The plain values that something may be; None unless all are known."""
     found = []
-    for atom in maybe:
+    for atom in without_choices(maybe):
         value = atom.value if isinstance(atom, Known | Derived) else UNKNOWN
         if value is not None and not isinstance(value, str | int | float | bytes):
             return None
         found.append(value)
     return found or None
+
+
+def truth(maybe: Maybe) -> Maybe:
+    """Whether something is true, or there at all."""
+    return (Truth(maybe),) if maybe else ()
+
+
+def is_constant(atom: Atom) -> bool:
+    """Whether something stands in the source as it is, and is compared with that."""
+    return isinstance(atom, Known) and not atom.label
 
 
 def text_of(maybe: Maybe) -> str | None:
@@ -228,5 +309,8 @@ def key_of(atom: Atom) -> tuple[Any, ...]:
         return (key_of(atom.receiver), atom.name)
     if isinstance(atom, Derived):
         value = None if atom.value is UNKNOWN else atom.value
-        return ("derived", value, *map(key_of, atom.sources))
+        sources = [key_of(one) for part in atom.parts() for one in part]
+        return (type(atom), value, *sources)
+    if isinstance(atom, Choice):
+        return (Choice, *map(key_of, atom.tests))
     return (id(atom),)

@@ -1,4 +1,4 @@
-"""The order of events: make the data, run a loader in each job, run one feed for all, show both."""
+"""The demo's steps: make the data, run a loader in each job, run one feed for all, show both."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import tempfile
 from pathlib import Path
 
 from feedline._cli.failure import CommandFailedError, report, say
-from feedline._fleet.children import ChildFailedError
-from feedline._fleet.comparison import Comparison
-from feedline._fleet.part import TooSlowError, disturbance, stages
-from feedline._fleet.screen import Progress
+from feedline._measurement.children import ChildFailedError
+from feedline._measurement.comparison import Comparison
+from feedline._measurement.measurement import TooSlowError, disturbance, stages
+from feedline._measurement.progress import Progress
 
 from .half import Half, loader_each, one_feed
 
@@ -36,7 +36,7 @@ EXPECTED_IMAGES_PER_SEC = 120.0
 def pin(cores: int) -> int:
     """Keep this process and its children to some cores, so that the CPU is scarce on any machine.
 
-    Gives the number of cores that there are to run on.
+    Returns the number of cores to run on.
     """
     allowed = sorted(os.sched_getaffinity(0))[:cores]
     os.sched_setaffinity(0, allowed)

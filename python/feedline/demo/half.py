@@ -7,9 +7,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from feedline._fleet.children import Child, Fleet
-from feedline._fleet.part import Part, TooSlowError, measure, stages, wait_for
-from feedline._fleet.screen import Progress
+from feedline._measurement.children import Child, JobGroup
+from feedline._measurement.measurement import Measurement, TooSlowError, measure, stages, wait_for
+from feedline._measurement.progress import Progress
 
 _HERE = __name__.rpartition(".")[0]
 BATCH_SIZES = (16, 32, 48, 64)
@@ -32,12 +32,12 @@ class Job:
 class Half:
     """What was measured, and what each job did."""
 
-    part: Part
+    part: Measurement
     jobs: list[Job]
 
     @property
     def loss(self) -> float:
-        """Where training got to in the time, on average over the jobs."""
+        """The loss that training reached in the time, averaged over the jobs."""
         return sum(job.loss for job in self.jobs) / len(self.jobs)
 
     def as_json(self) -> dict[str, Any]:
@@ -46,22 +46,22 @@ class Half:
 
 def loader_each(name: str, jobs: int, secs: float, folder: Path, progress: Progress) -> Half:
     """Every job decodes for itself."""
-    with Fleet(folder) as fleet:
+    with JobGroup(folder) as group:
         children = [
-            fleet.start(f"{_HERE}.job", "loader", folder, size) for size in _batch_sizes(jobs)
+            group.start(f"{_HERE}.job", "loader", folder, size) for size in _batch_sizes(jobs)
         ]
-        return _measure(name, fleet, children, secs, progress)
+        return _measure(name, group, children, secs, progress)
 
 
 def one_feed(name: str, jobs: int, secs: float, folder: Path, progress: Progress) -> Half:
     """One process decodes; every job reads from it."""
-    with Fleet(folder) as fleet:
-        server = fleet.start(f"{_HERE}.server", folder, SERVER_BATCH_SIZE, jobs)
+    with JobGroup(folder) as group:
+        server = group.start(f"{_HERE}.server", folder, SERVER_BATCH_SIZE, jobs)
         children = [
-            fleet.start(f"{_HERE}.job", "feed", folder, size) for size in _batch_sizes(jobs)
+            group.start(f"{_HERE}.job", "feed", folder, size) for size in _batch_sizes(jobs)
         ]
-        half = _measure(name, fleet, children, secs, progress)
-        fleet.end([server], END_TIMEOUT_SECS)
+        half = _measure(name, group, children, secs, progress)
+        group.end([server], END_TIMEOUT_SECS)
         return half
 
 
@@ -69,18 +69,20 @@ def _batch_sizes(jobs: int) -> list[int]:
     return [BATCH_SIZES[job % len(BATCH_SIZES)] for job in range(jobs)]
 
 
-def _measure(name: str, fleet: Fleet, jobs: list[Child], secs: float, progress: Progress) -> Half:
+def _measure(
+    name: str, group: JobGroup, jobs: list[Child], secs: float, progress: Progress
+) -> Half:
     starting, _ = stages(name, secs)
     progress.enter(starting)
     begun = monotonic()
     try:
-        wait_for(lambda: all(job.steps for job in jobs), fleet, progress, begun, START_TIMEOUT_SECS)
+        wait_for(lambda: all(job.steps for job in jobs), group, progress, begun, START_TIMEOUT_SECS)
     except TimeoutError:
         raise TooSlowError(
             f"{name}: not every job had made a training step after {START_TIMEOUT_SECS:g} s\n"
             "  try fewer --jobs, or more --cores"
         ) from None
-    part = measure(name, fleet, jobs, secs, progress, end_secs=END_TIMEOUT_SECS)
+    part = measure(name, group, jobs, secs, progress, end_secs=END_TIMEOUT_SECS)
     return Half(part, [_outcome(job) for job in jobs])
 
 

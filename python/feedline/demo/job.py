@@ -13,7 +13,6 @@ at the next report once nobody reads them, so it can't outlive the demo.
 from __future__ import annotations
 
 import json
-import select
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,6 +22,7 @@ import torch
 from torch import nn
 
 import feedline
+from feedline._measurement.end_signal import is_told_to_end
 
 from .images import CLASSES, make_loader
 
@@ -57,11 +57,6 @@ class Tally:
         self.exact &= bool((self._seen <= 1).all())
 
 
-def told_to_end() -> bool:
-    """See whether the demo has closed our standard input; no thread waits for it, since we fork."""
-    return bool(select.select([sys.stdin], [], [], 0)[0])
-
-
 def report(**fields: object) -> None:
     print(json.dumps(fields), flush=True)
 
@@ -86,7 +81,7 @@ def train(batches: Iterable[list[torch.Tensor]], images: int) -> tuple[float, Ta
             loss_mean = 0.9 * loss_mean + 0.1 * loss.item() if tally.samples else loss.item()
             tally.add(numbers)
             report(at=monotonic(), samples=tally.samples, batches=tally.batches)
-            if told_to_end():
+            if is_told_to_end():
                 tally.end()
                 return loss_mean, tally
         tally.end_epoch(images)

@@ -140,7 +140,7 @@ class TensorProducer:
         return self
 
     def __next__(self) -> None:
-        """Load a batch and hand it to the server; or wait for half a second for room."""
+        """Load a batch and hand it to the server; or wait for half a second for space."""
         self._look_at_the_server()
         if not self._is_begun and not self._begin():
             return

@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-use feedline_core::visitor::Farewell;
+use feedline_core::control_client::EndNotice;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -20,15 +20,15 @@ use crate::watch::View;
 
 /// For how long numbers, and feeds that ended, are kept.
 pub(super) const KEPT_MS: u64 = 15 * 60 * 1000;
-/// At most so many looks, if they follow each other quickly.
+/// At most this many points, if observations follow each other quickly.
 const MOST_POINTS: usize = 1800;
-/// What happened is kept longer than numbers, up to so many things.
+/// Events are kept longer than numbers, up to this many.
 pub(super) const MOST_MARKS: usize = 200;
 /// The consumers that have a line in the charts; the table has them all.
 const MOST_LINES: usize = 64;
-/// A busy machine may miss one answer.
+/// A server on a busy machine may miss one answer.
 const SILENT: u32 = 2;
-/// Parts the consumers of one server from those of the next: each counts its own from 0.
+/// Separates the consumers of one server from those of the next: each server counts its own from 0.
 const KEYS_PER_RUN: u64 = 1 << 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -43,33 +43,33 @@ pub(super) enum Phase {
 pub(super) struct Card {
     pub phase: Phase,
     pub since_ms: u64,
-    /// One word for it: "live", "silent", or the kind of its last mark.
+    /// Its state in one word: "live", "silent", or the kind of its last mark.
     how: &'static str,
-    /// And a line: why it is silent, what it said when it ended.
+    /// Its state in one line: why it is silent, or what its server said at the end.
     pub why: String,
-    /// Its server, the last one.
+    /// The pid of its latest server.
     pub pid: u32,
-    /// Looks without an answer, in a row.
+    /// Observations without an answer, in a row.
     missed: u32,
-    /// Its last one, if there ever was one.
+    /// The latest view, if there ever was one.
     pub view: Option<Box<View>>,
-    /// Counts its servers.
+    /// How many servers it has had.
     run: u64,
-    /// Events of this server before this number are among the marks.
+    /// Events of this server with a lower number are among the marks already.
     next_event: u64,
     pub points: VecDeque<Value>,
     pub marks: VecDeque<Mark>,
     pub marks_made: u64,
 }
 
-/// Something that happened.
+/// Something that happened to a feed.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Mark {
-    /// Counts those of this feed.
+    /// Counts the marks of this feed.
     pub number: u64,
     at: u64,
     run: u64,
-    /// Those of [`feedline_core::stats::Event`], and "started", "silent", "answers", "ended", "vanished".
+    /// A kind of [`feedline_core::stats::Event`], or "started", "silent", "answers", "ended", "vanished".
     kind: String,
     pid: Option<u32>,
     text: String,
@@ -93,13 +93,13 @@ impl Card {
         }
     }
 
-    /// It answered.
+    /// Its server answered.
     pub fn show(&mut self, now: u64, view: Box<View>) {
         let ms_ago = |secs: f64| now.saturating_sub((secs.max(0.0) * 1000.0) as u64);
         let stats = &view.stats;
         let last = self.view.as_ref().map(|view| &view.stats).filter(|last| last.pid == stats.pid);
         if last.is_none_or(|last| last.uptime_secs > stats.uptime_secs) {
-            // One that was silent from its start has not ended.
+            // A feed that was silent from its start has not ended.
             if last.is_some() || self.pid != stats.pid {
                 self.end(now, None);
             }
@@ -123,7 +123,7 @@ impl Card {
         self.turn(now, Phase::Live, "live", "");
     }
 
-    /// Its server is there, and doesn't answer.
+    /// Its server is there and doesn't answer.
     pub fn miss(&mut self, now: u64, pid: u32, why: &str) {
         self.missed += 1;
         self.pid = pid;
@@ -136,17 +136,17 @@ impl Card {
     }
 
     /// Its server is gone.
-    pub fn end(&mut self, now: u64, farewell: Option<&Farewell>) {
+    pub fn end(&mut self, now: u64, end_notice: Option<&EndNotice>) {
         if self.phase == Phase::Ended {
             return;
         }
-        let (kind, text) = match farewell {
-            Some(Farewell { state, text }) if text.is_empty() => (*state, "all epochs are served".to_owned()),
-            Some(Farewell { state, text }) => (*state, text.lines().next().unwrap_or_default().to_owned()),
+        let (kind, text) = match end_notice {
+            Some(EndNotice { state, text }) if text.is_empty() => (*state, "all epochs are served".to_owned()),
+            Some(EndNotice { state, text }) => (*state, text.lines().next().unwrap_or_default().to_owned()),
             None => ("vanished", "its process is gone without a word; it was killed, perhaps".to_owned()),
         };
         self.gap(now);
-        // The server may have told of it before it went.
+        // The server may have reported it before it went.
         if !self.marks.iter().any(|mark| mark.run == self.run && mark.kind == kind) {
             self.mark(now, kind, None, &text);
         }
@@ -166,7 +166,7 @@ impl Card {
         self.marks_made += 1;
     }
 
-    /// Lines end here.
+    /// Lines of the charts end here.
     fn gap(&mut self, now: u64) {
         if !self.points.is_empty() {
             self.points.push_back(json!([now]));
@@ -186,7 +186,7 @@ impl Card {
     pub fn json(&self, name: &str) -> Value {
         let mut view = self.view.as_deref().map(View::json);
         if let Some(Value::Object(view)) = &mut view {
-            // They are the marks.
+            // The events are among the marks.
             view.remove("events");
         }
         json!({"name": name, "phase": self.phase, "since": self.since_ms, "how": self.how, "why": self.why, "run": self.run, "view": view})
@@ -222,7 +222,7 @@ fn point(now: u64, view: &View, run: u64) -> Value {
     Value::Array(point)
 }
 
-/// Four digits are enough for a line.
+/// Four digits are enough for a line in a chart.
 fn short(number: f64) -> Value {
     if !number.is_finite() || number == 0.0 {
         return json!(0);

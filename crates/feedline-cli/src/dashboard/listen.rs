@@ -26,7 +26,7 @@ pub(super) fn listen(host: &str, port: u16) -> anyhow::Result<TcpListener> {
     .into())
 }
 
-/// Names have addresses; the first one counts.
+/// A name may have several addresses; the first one counts.
 fn resolve(host: &str) -> Result<SocketAddr, Failed> {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     let unknown = |why: &str| {
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_listened_on_is_told() {
-        // Of a network that is kept for documentation.
+        // An address of a network that is reserved for documentation.
         let error = listen("192.0.2.1", 8787).unwrap_err().to_string();
         assert!(error.contains("does not have that address\n  give --host"), "{error}");
         let error = listen("no host has a blank", 8787).unwrap_err().to_string();

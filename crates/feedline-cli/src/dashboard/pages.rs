@@ -1,4 +1,4 @@
-//! What is answered to whom: the page and its parts, what is known of the feeds, and how that changes.
+//! What each request is answered with: the page and its parts, what is known about the feeds, and how that changes.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::Live;
-use super::door::{Answer, Door};
+use super::access::{AccessControl, Decision};
 
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 const ASSETS: [(&str, &str, &str); 10] = [
@@ -32,7 +32,7 @@ const ASSETS: [(&str, &str, &str); 10] = [
     ("/words.js", JAVASCRIPT, include_str!("assets/words.js")),
     ("/icon.svg", "image/svg+xml", include_str!("assets/icon.svg")),
 ];
-/// Nothing comes from elsewhere, nothing is sent elsewhere, nobody puts the page into theirs.
+/// The page loads nothing from elsewhere, sends nothing elsewhere, and cannot be framed by another page.
 const HEADERS: [(HeaderName, &str); 5] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -44,7 +44,7 @@ const HEADERS: [(HeaderName, &str); 5] = [
     (header::CACHE_CONTROL, "no-store"),
 ];
 
-pub(super) fn router(door: Door, live: Arc<Live>) -> Router {
+pub(super) fn router(access: AccessControl, live: Arc<Live>) -> Router {
     let mut router = Router::new();
     for (path, kind, text) in ASSETS {
         router = router.route(path, get(move || async move { ([(header::CONTENT_TYPE, kind)], text) }));
@@ -55,26 +55,28 @@ pub(super) fn router(door: Door, live: Arc<Live>) -> Router {
         .route("/metrics", get(numbers))
         .fallback((StatusCode::NOT_FOUND, "there is nothing here; the page is at /\n"))
         .with_state(live)
-        .layer(middleware::from_fn_with_state(Arc::new(door), guard))
+        .layer(middleware::from_fn_with_state(Arc::new(access), guard))
 }
 
-/// Asks the door, and adds the headers that every answer has.
-async fn guard(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
-    let mut response = match door.ask(request.headers(), request.uri().query()) {
+/// Asks whether the request is allowed, and adds the headers that every answer has.
+async fn guard(State(access): State<Arc<AccessControl>>, request: Request, next: Next) -> Response {
+    let mut response = match access.decide(request.headers(), request.uri().query()) {
         _ if !matches!(*request.method(), Method::GET | Method::HEAD) => {
             let allow = [(header::ALLOW, "GET, HEAD")];
             (StatusCode::METHOD_NOT_ALLOWED, allow, "the dashboard only shows things: GET\n").into_response()
         }
-        Answer::Enter => next.run(request).await,
-        Answer::EnterWith(cookie) => {
+        Decision::Allow => next.run(request).await,
+        Decision::AllowAndSetCookie(cookie) => {
             let mut response = next.run(request).await;
             if let Ok(cookie) = HeaderValue::from_str(&cookie) {
                 response.headers_mut().insert(header::SET_COOKIE, cookie);
             }
             response
         }
-        Answer::WrongHost => (StatusCode::FORBIDDEN, Html(include_str!("assets/wrong-host.html"))).into_response(),
-        Answer::WrongToken => (StatusCode::UNAUTHORIZED, Html(include_str!("assets/wrong-token.html"))).into_response(),
+        Decision::WrongHost => (StatusCode::FORBIDDEN, Html(include_str!("assets/wrong-host.html"))).into_response(),
+        Decision::WrongToken => {
+            (StatusCode::UNAUTHORIZED, Html(include_str!("assets/wrong-token.html"))).into_response()
+        }
     };
     for (name, value) in HEADERS {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
@@ -84,16 +86,16 @@ async fn guard(State(door): State<Arc<Door>>, request: Request, next: Next) -> R
 
 /// All that is known.
 async fn feeds(State(live): State<Arc<Live>>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "application/json")], live.past().snapshot())
+    ([(header::CONTENT_TYPE, "application/json")], live.timeline().snapshot())
 }
 
 /// For Prometheus.
 async fn numbers(State(live): State<Arc<Live>>) -> impl IntoResponse {
-    let stats = live.past().stats();
+    let stats = live.timeline().stats();
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(&stats))
 }
 
-/// A snapshot, then each update. Who can't keep up gets a snapshot again.
+/// A snapshot, then each update. A page that can't keep up gets a snapshot again.
 async fn updates(State(live): State<Arc<Live>>) -> impl IntoResponse {
     let events = stream::unfold((live, None::<Receiver<Arc<str>>>), |(live, listening)| async move {
         let (event, listening) = match listening {
@@ -110,6 +112,6 @@ async fn updates(State(live): State<Arc<Live>>) -> impl IntoResponse {
 }
 
 fn snapshot(live: &Live) -> (Event, Receiver<Arc<str>>) {
-    let past = live.past();
-    (Event::default().event("snapshot").data(past.snapshot()), live.updates.subscribe())
+    let timeline = live.timeline();
+    (Event::default().event("snapshot").data(timeline.snapshot()), live.updates.subscribe())
 }

@@ -1,11 +1,11 @@
-//! A second process, that is given so much time and no more.
+//! A second process with a time limit.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// It is killed when this is dropped.
+/// The process is killed when this is dropped.
 pub(super) struct SecondProcess {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -13,11 +13,11 @@ pub(super) struct SecondProcess {
     complaints: Receiver<String>,
 }
 
-/// Why there is no answer.
+/// Why there is no line from it.
 pub(super) enum Silence {
     /// The time is over.
     Late,
-    /// It ended; the last line of what it complained of.
+    /// The process ended; with the last line of its standard error.
     Ended(String),
 }
 
@@ -27,7 +27,7 @@ impl SecondProcess {
         let (line_sender, lines) = channel();
         let (complaint_sender, complaints) = channel();
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        // Threads, since it may have children that hold the pipes open for longer than it lives.
+        // Threads read the pipes, because children of the process may hold them open for longer than it lives.
         std::thread::spawn(move || {
             for line in stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines()).map_while(Result::ok) {
                 let _ = line_sender.send(line);
@@ -44,7 +44,7 @@ impl SecondProcess {
         Ok(Self { child, stdin, lines, complaints })
     }
 
-    /// One that is gone doesn't hear it.
+    /// A process that is gone doesn't read it.
     pub(super) fn tell(&mut self, line: &str) {
         if let Some(stdin) = &mut self.stdin {
             let _ = writeln!(stdin, "{line}").and_then(|()| stdin.flush());
@@ -57,11 +57,11 @@ impl SecondProcess {
         match self.lines.recv_timeout(left) {
             Ok(line) => Ok(line),
             Err(RecvTimeoutError::Timeout) => Err(Silence::Late),
-            Err(RecvTimeoutError::Disconnected) => Err(Silence::Ended(self.last_words(deadline))),
+            Err(RecvTimeoutError::Disconnected) => Err(Silence::Ended(self.stderr_tail(deadline))),
         }
     }
 
-    fn last_words(&mut self, deadline: Instant) -> String {
+    fn stderr_tail(&mut self, deadline: Instant) -> String {
         let complaints = self.complaints.recv_timeout(Duration::from_secs(1)).unwrap_or_default();
         let last = complaints.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned();
         let status = self.wait(deadline.max(Instant::now() + Duration::from_secs(1)));
@@ -88,7 +88,7 @@ impl SecondProcess {
 impl Drop for SecondProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
-        // A process in the depths of a driver may take long to die; it is not ours to wait for.
+        // A process that is deep inside a driver may take long to die; we don't wait for that.
         self.wait(Instant::now() + Duration::from_secs(2));
     }
 }

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use feedline_core::visitor::Visitor;
+use feedline_core::control_client::ControlClient;
 use feedline_core::{Error, names};
 use serde_json::json;
 
 use super::report::Check;
-use crate::words::some;
+use crate::format::some;
 
 const ANSWER: Duration = Duration::from_millis(700);
-/// More than these would take too long if all were silent.
+/// Asking more feeds than these would take too long if all were silent.
 const MOST_ASKED: usize = 5;
 
 pub(super) fn checks() -> Vec<Check> {
@@ -19,8 +19,8 @@ pub(super) fn checks() -> Vec<Check> {
     let mut answered = 0;
     for feed in feeds.iter().take(MOST_ASKED) {
         let pid = feed.pid;
-        match Visitor::connect(&feed.name).and_then(|mut visitor| visitor.stats(ANSWER)) {
-            // One that has ended meanwhile is no finding.
+        match ControlClient::connect(&feed.name).and_then(|mut client| client.stats(ANSWER)) {
+            // A feed that has ended meanwhile is no finding.
             Ok(_) | Err(Error::NotFound { .. } | Error::ServerLost(_)) => answered += 1,
             Err(Error::Protocol(why)) => checks.push(Check::note(
                 "feed",

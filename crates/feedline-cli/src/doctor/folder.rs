@@ -1,4 +1,4 @@
-//! Where feeds are looked for: whether sockets can be made there, and written to.
+//! The folder that feeds are looked up in: whether sockets can be made there, and written to.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -12,13 +12,13 @@ use serde_json::json;
 use super::report::Check;
 
 const NAME: &str = "socket folder";
-/// `sun_path`, less its end.
+/// The length of `sun_path`, without its final zero.
 const LONGEST_PATH: usize = 107;
 /// The longest name of a feed.
 const LONGEST_NAME: usize = 64;
-/// Records, locks and a few lines of a log.
+/// What the records, locks and first log lines of a feed take.
 const RECORD_BYTES: usize = 16 << 10;
-/// What a feed is usually called.
+/// The length of a usual feed's name.
 const USUAL_NAME: usize = 16;
 
 pub(super) fn checks() -> Vec<Check> {
@@ -32,11 +32,11 @@ pub(super) fn checks() -> Vec<Check> {
     let way_out = format!("{way_out}, for servers and jobs alike");
     let shown = folder.display().to_string();
     let bad = |why: String| vec![Check::bad(NAME, format!("{shown}: {why}"), &*way_out).with(json!({"path": shown}))];
-    let room = LONGEST_PATH.saturating_sub(folder.as_os_str().len() + "/.sock".len());
-    if room < USUAL_NAME {
+    let name_bytes = LONGEST_PATH.saturating_sub(folder.as_os_str().len() + "/.sock".len());
+    if name_bytes < USUAL_NAME {
         let len = folder.as_os_str().len();
         return bad(format!(
-            "{len} bytes long, which leaves {room} for a feed's name (a socket's path has {LONGEST_PATH})"
+            "{len} bytes long, which leaves {name_bytes} for a feed's name (a socket's path has {LONGEST_PATH})"
         ));
     }
     let is_new = !folder.exists();
@@ -57,10 +57,10 @@ pub(super) fn checks() -> Vec<Check> {
         let found = format!("{shown} did not exist, and was made just now");
         return vec![Check::note(NAME, found, "look at FEEDLINE_DIR: servers and jobs must have the same")];
     }
-    vec![described(&folder, room)]
+    vec![described(&folder, name_bytes)]
 }
 
-/// Makes one, connects to it, and removes it.
+/// Makes a socket, connects to it, and removes it.
 fn try_socket(folder: &Path) -> std::io::Result<()> {
     let path = folder.join(format!(".doctor-{}", std::process::id()));
     let _ = fs::remove_file(&path);
@@ -69,7 +69,7 @@ fn try_socket(folder: &Path) -> std::io::Result<()> {
     tried.and(removed)
 }
 
-/// Writes as much as `share` does at most before a feed runs, and removes it.
+/// Writes as much as `share` writes at most before a feed runs, and removes it.
 fn try_write(folder: &Path) -> std::io::Result<()> {
     let path = folder.join(format!(".doctor-{}", std::process::id()));
     let written = fs::write(&path, [b' '; RECORD_BYTES]);
@@ -77,18 +77,19 @@ fn try_write(folder: &Path) -> std::io::Result<()> {
     written.and(removed)
 }
 
-fn described(folder: &Path, room: usize) -> Check {
+fn described(folder: &Path, name_bytes: usize) -> Check {
     let mode = fs::metadata(folder).map_or(0, |meta| meta.mode() & 0o777);
     let file_system = rustix::fs::statfs(folder).map_or("unknown", |stat| names::file_system(stat.f_type as u64));
     let found = format!("{}, mode {mode:o}, on {file_system}", folder.display());
     let check = if matches!(file_system, "nfs" | "smb" | "cifs" | "fuse" | "lustre") {
         Check::note(NAME, found, "give each machine a folder of its own (FEEDLINE_DIR): a feed is for one machine")
-    } else if room < LONGEST_NAME {
-        Check::note(NAME, found, format!("its path is long: feeds' names may have {room} bytes"))
+    } else if name_bytes < LONGEST_NAME {
+        Check::note(NAME, found, format!("its path is long: feeds' names may have {name_bytes} bytes"))
     } else {
         Check::ok(NAME, found)
     };
     let mode = format!("{mode:o}");
-    check
-        .with(json!({"path": folder, "mode": mode, "file_system": file_system, "longest_name": room.min(LONGEST_NAME)}))
+    check.with(
+        json!({"path": folder, "mode": mode, "file_system": file_system, "longest_name": name_bytes.min(LONGEST_NAME)}),
+    )
 }

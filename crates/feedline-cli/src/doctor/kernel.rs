@@ -1,11 +1,12 @@
-//! What the kernel must be able to do, tried.
+//! What the kernel must be able to do: each is tried.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use feedline_shm::{
-    Access, HeadReader, HeadWriter, Hold, Layout, Mapping, Memfd, PrivatePages, RingWriter, Waited, page_size, peer,
+    Access, HeadReader, HeadWriter, Hold, Layout, Mapping, Memfd, Memory, PrivatePages, RingWriter, Waited, page_size,
+    peer,
 };
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use serde_json::json;
@@ -27,7 +28,7 @@ fn version() -> Check {
     Check::ok("kernel", found).with(json!({"release": release, "machine": machine, "page_bytes": page_size()}))
 }
 
-/// Descriptors are looked at there.
+/// Received descriptors are inspected through it.
 fn proc() -> Check {
     match std::fs::read_link("/proc/self/fd/0").and_then(|_| std::fs::read_to_string("/proc/self/stat")) {
         Err(error) if std::fs::metadata("/proc/self/fd").is_err() => {
@@ -58,8 +59,8 @@ fn mirror() -> Check {
     let name = "mirrored mapping";
     let tried = || -> Result<bool, Box<dyn std::error::Error>> {
         let mut ring = RingWriter::create(Layout::new([page_size()]).ok_or("no layout")?)?;
-        let reader = Mapping::new(ring.memfd(), ring.layout(), Access::Private)?;
-        // Across the end, and at the beginning what stands behind it.
+        let reader = Mapping::new(ring.memory(), ring.layout(), Access::Private)?;
+        // Written across the lane's end, and read back at its beginning.
         let edge = u128::from(ring.layout().lanes()[0].len_bytes) - 4;
         ring.write(0, edge, b"feedline");
         let hold = Hold::Writer(&ring);
@@ -79,7 +80,7 @@ fn wake_up() -> Check {
         let head = HeadWriter::create()?;
         let reader = HeadReader::accept(head.as_fd().try_clone_to_owned()?)?;
         let tick = reader.tick();
-        // One that doesn't work comes back at once.
+        // A futex that doesn't work returns at once.
         if reader.wait(tick, Duration::from_millis(20)) == Waited::Woken {
             return Ok("a wait on a read-only page does not wait");
         }
@@ -132,7 +133,7 @@ fn private_pages() -> Check {
     let fresh_is_private = || -> Option<bool> {
         let mut ring = RingWriter::create(Layout::new([page_size()])?).ok()?;
         ring.write(0, 0, b"feedline");
-        let mapping = Mapping::new(ring.memfd(), ring.layout(), Access::Private).ok()?;
+        let mapping = Mapping::new(ring.memory(), ring.layout(), Access::Private).ok()?;
         mapping.read::<8>(0, 0, Hold::Writer(&ring), 0)?;
         Some(mapping.was_written(&pages, 0, 0, page_size() as usize))
     };

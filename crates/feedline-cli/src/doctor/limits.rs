@@ -1,21 +1,22 @@
-//! How much there is of everything: memory, descriptors, mappings, cores.
+//! How much memory, how many descriptors, mappings and cores there are.
 
 use std::fs;
 
-use feedline_core::{MemoryLimits, size_text};
+use feedline_core::options::Name;
+use feedline_core::{MemoryLimits, Reader, size_text, text};
 use rustix::process::{Resource, getrlimit};
 use serde_json::json;
 
 use super::report::Check;
 
-/// A ring of the smallest size, twice over, and what goes with it.
+/// A ring of the smallest size, mapped twice, and what goes with it.
 const LEAST_BYTES: u64 = 64 << 20;
-/// Rings of large batches.
+/// Enough for rings of large batches.
 const GOOD_BYTES: u64 = 1 << 30;
-/// A server takes one job for each 8 of them.
+/// A server admits one job for each 8 descriptors.
 const LEAST_DESCRIPTORS: u64 = 64;
 const GOOD_DESCRIPTORS: u64 = 512;
-/// What Linux gives a process.
+/// Linux's default for a process.
 const USUAL_MAPPINGS: u64 = 65_530;
 
 pub(super) fn checks() -> Vec<Check> {
@@ -35,6 +36,7 @@ pub(super) fn checks() -> Vec<Check> {
 fn available(bytes: u64) -> Check {
     let name = "memory";
     let text = size_text(bytes);
+    let small = text![Name::ring.of_value("64MB")].worded(Reader::CommandLine);
     let check = match bytes {
         0..LEAST_BYTES => Check::bad(
             name,
@@ -44,7 +46,7 @@ fn available(bytes: u64) -> Check {
         LEAST_BYTES..GOOD_BYTES => Check::note(
             name,
             format!("rings may take {text}"),
-            "large batches will be refused; serve with a small ring, such as --ring 64MB, and little history",
+            format!("large batches will be refused; serve with a small ring, such as {small}, and little history"),
         ),
         u64::MAX.. => Check::note(name, "nobody tells how much there is", "mount /proc"),
         _ => Check::ok(name, format!("rings may take {text}")),
@@ -62,7 +64,7 @@ fn group(memory: &MemoryLimits) -> Check {
     let check = if group.left_bytes < LEAST_BYTES {
         Check::bad(name, found, "give the container or the job more memory: docker run --memory, srun --mem")
     } else {
-        // Without a limit, version 1 has one of nearly 2^63.
+        // A group of version 1 without a limit reports one of nearly 2^63.
         let is_none = group.limit_bytes >= 1 << 60;
         Check::ok(name, if is_none { "none from a control group".into() } else { found })
     };

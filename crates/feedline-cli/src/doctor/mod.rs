@@ -1,12 +1,12 @@
-//! `feedline doctor`: what this machine offers, tried and not read off version numbers.
+//! `feedline doctor`: what this machine offers, by trying it rather than reading version numbers.
 //!
 //! | module | what it tries |
 //! |---|---|
 //! | `kernel` | sealed memory, mirrored mappings, wake-ups, descriptors of processes |
 //! | `limits` | memory, descriptors, address space, cores |
 //! | `folder` | whether sockets can be made where feeds are looked for |
-//! | `trip` | a feed, and a second process that reads it |
-//! | `python` | versions, GPUs, and the same trip to NumPy and torch |
+//! | `round_trip` | a feed, and a second process that reads it |
+//! | `python` | versions, GPUs, and the same round trip to NumPy and torch |
 //! | `feeds` | whether those that run answer |
 //!
 //! Each group of checks has a thread and a time of its own: one that hangs is reported, and left behind.
@@ -18,7 +18,7 @@ mod kernel;
 mod limits;
 mod python;
 mod report;
-pub(crate) mod trip;
+pub(crate) mod round_trip;
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -27,17 +27,17 @@ use self::report::{Check, Report};
 use crate::Host;
 use crate::args::Doctor;
 
-/// For one group, where no more is said.
+/// The time limit of a group of checks, unless stated otherwise.
 const GROUP: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(options: &Doctor, host: &Host) -> anyhow::Result<u8> {
     if let Some(name) = &options.probe {
-        return trip::probe(name);
+        return round_trip::probe(name);
     }
     let whole = Duration::from_secs_f64(options.timeout_secs);
     let deadline = Instant::now() + whole;
     let mut report = Report::new(options.json);
-    // Importing takes a while: it begins first, and is asked last.
+    // Importing takes a while: Python is started first, and asked last.
     let python = python::Interpreter::start(host);
     report.add(bounded("kernel", deadline, GROUP, kernel::checks))?;
     let mut needs = bounded("limits", deadline, GROUP, limits::checks);
@@ -45,15 +45,15 @@ pub(crate) fn run(options: &Doctor, host: &Host) -> anyhow::Result<u8> {
     let has_all = !needs.iter().any(Check::is_bad);
     report.add(needs)?;
     let command = host.command.clone();
-    report.add(bounded("round trip", deadline, GROUP * 3, move || trip::checks(&command, has_all)))?;
+    report.add(bounded("round trip", deadline, GROUP * 3, move || round_trip::checks(&command, has_all)))?;
     report.add(bounded("feeds", deadline, GROUP, feeds::checks))?;
-    // So that it can tell itself what is late.
+    // So that Python itself can report what is late.
     let answers = deadline - (whole / 10).min(Duration::from_secs(1));
     report.add(bounded("Python", deadline, whole, move || python::checks(python, answers, has_all)))?;
     Ok(report.finish()?)
 }
 
-/// Runs a group of checks, for so long at most; a panic in it is a finding too.
+/// Runs a group of checks within a time limit; a panic in it is a finding too.
 fn bounded(
     name: &'static str,
     deadline: Instant,

@@ -1,4 +1,5 @@
-//! What Python has to say: versions, GPUs, and round trips to NumPy and to torch. In a process of its own, which may crash or hang.
+//! What Python reports: versions, GPUs, and round trips to NumPy and torch. It runs in a process of its own, which may crash or
+//! hang.
 
 use std::ffi::OsString;
 use std::process::Command;
@@ -9,20 +10,20 @@ use serde_json::{Value, json};
 
 use super::child::{SecondProcess, Silence};
 use super::report::Check;
-use super::trip::{self, BATCH, Feed};
+use super::round_trip::{self, BATCH, Feed};
 use crate::Host;
 
-const SCRIPT: &str = include_str!("ask.py");
+const SCRIPT: &str = include_str!("probe.py");
 const WHERE: &str = "set FEEDLINE_PYTHON to the interpreter that has feedline installed";
 
-/// A Python that waits for questions.
+/// A Python process that waits for questions.
 pub(super) struct Interpreter {
     process: std::io::Result<SecondProcess>,
     program: OsString,
 }
 
 impl Interpreter {
-    /// The one that called us, or the one that `feedline serve` would take.
+    /// The interpreter that called us, or the one that `feedline serve` would take.
     pub(super) fn start(host: &Host) -> Self {
         let named = || std::env::var_os("FEEDLINE_PYTHON").unwrap_or_else(|| "python3".into());
         let own = host.command.first().filter(|_| host.is_python).cloned();
@@ -77,7 +78,7 @@ pub(super) fn checks(mut python: Interpreter, deadline: Instant, has_all: bool) 
     };
     checks.push(check.with(numbers));
     checks.push(Check::ok("NumPy", text(&package["numpy"])).with(json!({"version": package["numpy"]})));
-    checks.extend(has_all.then(|| trip(&mut python, "numpy", "trip to NumPy", deadline)));
+    checks.extend(has_all.then(|| round_trip(&mut python, "numpy", "trip to NumPy", deadline)));
     if about["torch"].is_null() {
         checks.push(Check::ok("torch", "not there: batches are NumPy arrays"));
         return checks;
@@ -86,7 +87,7 @@ pub(super) fn checks(mut python: Interpreter, deadline: Instant, has_all: bool) 
         Ok(found) => {
             checks.push(Check::ok("torch", text(&found["version"])).with(json!({"version": found["version"]})));
             checks.push(gpus(&found["gpus"]));
-            checks.extend(has_all.then(|| trip(&mut python, "torch", "trip to torch", deadline)));
+            checks.extend(has_all.then(|| round_trip(&mut python, "torch", "trip to torch", deadline)));
         }
         Err(why) => {
             let found = format!("{} is installed, and importing it failed: {why}", text(&about["torch"]));
@@ -110,14 +111,14 @@ fn gpus(found: &Value) -> Check {
     check.with(json!({"names": names}))
 }
 
-fn trip(python: &mut Interpreter, form: &'static str, name: &'static str, deadline: Instant) -> Check {
+fn round_trip(python: &mut Interpreter, form: &'static str, name: &'static str, deadline: Instant) -> Check {
     let feed = match Feed::open(form) {
         Ok(feed) => feed,
-        Err(error) => return trip::failed(name, &error.to_string()),
+        Err(error) => return round_trip::failed(name, &error.to_string()),
     };
     let seen = python.ask(&format!("read {form} {}", feed.name), deadline);
     match seen.and_then(|seen| serde_json::from_value(seen).map_err(|error| error.to_string())) {
         Ok(seen) => feed.judge(name, &seen, " in Python"),
-        Err(why) => trip::failed(name, &why),
+        Err(why) => round_trip::failed(name, &why),
     }
 }

@@ -1,4 +1,4 @@
-//! What was found: a line each, and a second one that says what to do.
+//! The findings: a line for each, and a second line that says what to do.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ impl Check {
         Self { name, level: Level::Ok, found: found.into(), what_to_do: None, numbers: Value::Null }
     }
 
-    /// Worth knowing; feeds work all the same.
+    /// Worth knowing, but feeds work.
     pub(crate) fn note(name: &'static str, found: impl Into<String>, what_to_do: impl Into<String>) -> Self {
         Self { level: Level::Note, what_to_do: Some(what_to_do.into()), ..Self::ok(name, found) }
     }
@@ -59,7 +59,7 @@ impl Check {
             Level::Bad => ("bad", "\x1b[1;31m"),
         };
         let (on, off) = if coloured { (colour, "\x1b[0m") } else { ("", "") };
-        // What others wrote, such as an error of the system, may have lines of its own.
+        // Text from elsewhere, such as an error of the system, may have several lines.
         let indent = format!("\n{:width$}", "", width = 4 + 2 + NAME_WIDTH + 2);
         let found = self.found.trim_end().replace('\n', &indent);
         let mut text = format!("{on}{word:<4}{off}  {:<NAME_WIDTH$}  {found}\n", self.name);
@@ -91,7 +91,7 @@ impl Report {
         Ok(())
     }
 
-    /// The exit code.
+    /// Returns the exit code.
     pub(crate) fn finish(self) -> std::io::Result<u8> {
         let count = |level| self.checks.iter().filter(|check| check.level == level).count();
         let (notes, bad) = (count(Level::Note), count(Level::Bad));

@@ -1,21 +1,21 @@
-//! From what a job writes to lines with its prefix. Pure: bytes in, bytes out.
+//! Makes lines with a prefix of what a job writes. Pure: bytes in, bytes out.
 //!
-//! A carriage return means that the line will be written over, as progress bars do. Such drafts are shown now and then, so that
-//! one sees life, and the last state when the line is done.
+//! A carriage return means that the line will be overwritten, as progress bars do. Such drafts are shown now and then, so that
+//! users see that the job is alive; the last state is shown when the line is complete.
 
 use std::time::{Duration, Instant};
 
-/// Drafts are shown this often.
+/// How often drafts are shown.
 const DRAFT: Duration = Duration::from_secs(5);
-/// A longer line is cut.
+/// Longer lines are cut.
 const LONGEST: usize = 64 << 10;
 
 pub(super) struct Lines {
     prefix: Vec<u8>,
-    /// Ends whatever colours a line has set.
+    /// Resets the colours that a line has set.
     is_coloured: bool,
     line: Vec<u8>,
-    /// The cursor stands at the line's beginning again.
+    /// Whether the cursor is at the line's beginning again.
     has_returned: bool,
     last_draft: Option<Instant>,
 }
@@ -25,7 +25,7 @@ impl Lines {
         Self { prefix, is_coloured, line: Vec::new(), has_returned: false, last_draft: None }
     }
 
-    /// Takes what was written and appends the lines that are done.
+    /// Takes what was written and appends the lines that are complete.
     pub fn take(&mut self, bytes: &[u8], now: Instant, out: &mut Vec<u8>) {
         for &byte in bytes {
             match byte {

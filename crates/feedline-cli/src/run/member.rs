@@ -1,4 +1,4 @@
-//! One process of a run: a job, or the feed. It leads a process group, which its own children are in.
+//! One process of a run: a job, or the feed. It leads a process group, which its own children belong to.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ pub(super) struct Member {
     /// "0", "1", ..., or "feed".
     pub label: String,
     pub is_feed: bool,
-    /// Where it writes to, if that is a file.
+    /// Its log file, if it has one.
     pub log: Option<PathBuf>,
     child: Child,
     pump: Option<Pump>,
@@ -23,7 +23,7 @@ pub(super) struct Member {
     pub end: Option<End>,
 }
 
-/// A file for all that it writes.
+/// A file for all output of a process.
 pub(super) struct Log {
     pub path: PathBuf,
     pub file: File,
@@ -34,7 +34,7 @@ pub(super) struct Log {
 pub(super) struct End {
     pub status: Status,
     pub after: Duration,
-    /// It was told to.
+    /// Whether we told it to end.
     pub was_told: bool,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct End {
 pub(super) enum Status {
     Code(u8),
     Signal(i32),
-    /// Somebody else was told.
+    /// Another part of the program has reaped it.
     Unknown,
 }
 
@@ -54,7 +54,7 @@ impl Status {
         }
     }
 
-    /// As a shell counts.
+    /// As a shell reports it.
     pub fn code(self) -> u8 {
         match self {
             Self::Code(code) => code,
@@ -74,7 +74,7 @@ impl Status {
 }
 
 impl Member {
-    /// Starts it; what it writes gets a prefix, or goes to a log.
+    /// Starts the process; its output gets a prefix, or goes to a log.
     pub fn start(
         mut command: Command,
         label: String,
@@ -82,7 +82,7 @@ impl Member {
         is_feed: bool,
         log: Option<Log>,
     ) -> std::io::Result<Self> {
-        // Nobody types into several jobs at once, and in a group of its own a job would be stopped for reading a terminal.
+        // Several jobs can't share a keyboard, and a job in a group of its own would be stopped when it reads from the terminal.
         command.stdin(Stdio::null()).process_group(0);
         die_with_parent(&mut command, Signal::TERM);
         let log = if let Some(Log { path, file }) = log {
@@ -115,8 +115,8 @@ impl Member {
         let _ = kill_process_group(Pid::from_child(&self.child), signal);
     }
 
-    /// Looks whether it has ended, and if it has just now, lets go of it.
-    pub fn look(&mut self, was_told: bool) -> Option<End> {
+    /// Checks whether the process has ended; if it has just ended, closes what belongs to it.
+    pub fn poll_end(&mut self, was_told: bool) -> Option<End> {
         if self.end.is_some() {
             return None;
         }
@@ -126,7 +126,7 @@ impl Member {
             Err(_) => Status::Unknown,
         };
         self.end = Some(End { status, after: self.began.elapsed(), was_told });
-        // What it has left running ends with it.
+        // What the process has left running ends with it.
         self.signal(Signal::TERM);
         if let Some(pump) = &mut self.pump {
             pump.let_go();
@@ -134,12 +134,12 @@ impl Member {
         self.end
     }
 
-    /// Whether all that it wrote is written.
+    /// Whether all of its output is written.
     pub fn is_silent(&self) -> bool {
         self.pump.as_ref().is_none_or(Pump::is_done)
     }
 
-    /// Frees its number, after a last word to its children.
+    /// Reaps it, which frees its process id, after a last signal to its children.
     pub fn reap(&mut self) {
         self.signal(Signal::KILL);
         let _ = self.child.wait();
@@ -154,8 +154,8 @@ mod tests {
     fn one_whose_end_somebody_else_was_told_of_has_ended() {
         let mut member = Member::start(Command::new("true"), "0".into(), 0, false, None).unwrap();
         waitid(WaitId::Pid(Pid::from_child(&member.child)), WaitIdOptions::EXITED).unwrap();
-        let end = member.look(false).unwrap();
+        let end = member.poll_end(false).unwrap();
         assert_eq!((end.status.code(), end.status.text().as_str()), (1, "unknown"));
-        assert!(member.look(false).is_none());
+        assert!(member.poll_end(false).is_none());
     }
 }

@@ -8,52 +8,54 @@
 //!                                            └──▶ they hear of it themselves ──after a grace time──▶ tell all
 //! ```
 //!
-//! The feed is told last: who is told to end may still read, and one whose feed has failed reads to the end of what there is.
+//! The feed is told last: jobs that are told to end may still read, and jobs whose feed has failed read to the end of what there
+//! is.
 //!
-//! The main thread waits for signals only, SIGCHLD among them. What is written goes out on other threads: `pump` carries the
-//! jobs' output, `voice` what the run itself says.
+//! The main thread waits for signals only, SIGCHLD among them. Other threads write: `pump` forwards the
+//! jobs' output, `log_writer` writes the run's own messages.
 
 mod lines;
+mod log_writer;
 mod member;
 mod pump;
 mod signals;
 mod template;
-mod voice;
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use feedline_core::control_client::ControlClient;
 use feedline_core::names;
-use feedline_core::visitor::Visitor;
+use feedline_core::options::Name;
 use rustix::io::Errno;
 use rustix::process::Signal;
 
+use self::log_writer::LogWriter;
 use self::member::{Log, Member, Status};
 use self::signals::Signals;
-pub(crate) use self::signals::heed_children;
+pub(crate) use self::signals::stop_ignoring_children;
 use self::template::{Values, fill, needs_name};
-use self::voice::Voice;
 use crate::Host;
 use crate::args::Run;
 use crate::ls::duration_text;
 use crate::output::{Failed, Misused, table};
 
-/// A signal that doesn't arrive, or a job that is taken for running, is noticed after this time.
-const LOOK: Duration = Duration::from_millis(500);
-/// Who takes longer than this to end is named.
+/// A signal that doesn't arrive, or a job whose end was missed, is noticed after this time.
+const POLL: Duration = Duration::from_millis(500);
+/// Processes that take longer than this to end are named.
 const PROMPT: Duration = Duration::from_secs(1);
-/// How often to look whether the feed serves.
+/// How often to check whether the feed serves.
 const RETRY: Duration = Duration::from_millis(50);
-/// The way out when there are too many open files.
-const FEWER: &str = "each job takes some: allow more of them (ulimit -n 4096), or start fewer jobs";
+/// What to do when there are too many open files.
+const TOO_MANY_FILES_HINT: &str = "each job takes some: allow more of them (ulimit -n 4096), or start fewer jobs";
 
 pub(crate) fn run(options: &Run, host: &Host) -> anyhow::Result<u8> {
     check(options)?;
-    let mut crew = Crew {
+    let mut group = JobGroup {
         signals: Signals::listen()?,
-        voice: Voice::start()?,
+        log: LogWriter::start()?,
         members: Vec::new(),
         grace: Duration::from_secs_f64(options.grace_secs),
         keep_going: options.keep_going,
@@ -61,23 +63,23 @@ pub(crate) fn run(options: &Run, host: &Host) -> anyhow::Result<u8> {
         feed_lost: None,
         interrupts: 0,
         feed: options.name.clone().filter(|_| options.serve.is_some() && !options.keep_going),
-        is_barred: false,
-        is_called_off: false,
+        is_blocked: false,
+        is_cancelled: false,
     };
-    let started = crew.start_all(options, host);
+    let started = group.start_all(options, host);
     if let Err(error) = started {
-        crew.tell(Signal::TERM, true);
-        crew.wait();
-        crew.rest();
+        group.tell(Signal::TERM, true);
+        group.wait();
+        group.finish_log();
         return Err(error);
     }
-    crew.wait();
-    crew.tell_ends();
-    crew.rest();
-    Ok(crew.code())
+    group.wait();
+    group.report_ends();
+    group.finish_log();
+    Ok(group.code())
 }
 
-/// What the definitions of the arguments can't say.
+/// Checks what clap's definitions can't express.
 fn check(options: &Run) -> anyhow::Result<()> {
     if let Some(name) = &options.name {
         names::socket_path(name).map_err(|error| Misused(error.to_string()))?;
@@ -92,23 +94,23 @@ fn check(options: &Run) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All that was started.
-struct Crew {
+/// All processes of a run.
+struct JobGroup {
     signals: Signals,
-    voice: Voice,
+    log: LogWriter,
     members: Vec<Member>,
     grace: Duration,
     keep_going: bool,
     ending: Option<Ending>,
-    /// The feed has failed: when those are told to end who have not by then.
+    /// Set when the feed has failed: when the jobs that still run then are told to end.
     feed_lost: Option<Instant>,
     interrupts: u32,
-    /// The feed that is served for them, if they are to begin and end together.
+    /// The feed that is served for the jobs, if they begin and end together.
     feed: Option<String>,
-    /// It waits for a job that has ended.
-    is_barred: bool,
-    /// Somebody wants us to end.
-    is_called_off: bool,
+    /// The feed waits for a job that has ended already.
+    is_blocked: bool,
+    /// The user wants us to end.
+    is_cancelled: bool,
 }
 
 /// The jobs were told to end, and after them the feed.
@@ -116,13 +118,13 @@ struct Crew {
 struct Ending {
     kill_at: Option<Instant>,
     has_told_feed: bool,
-    /// When to say whom we wait for.
+    /// When to name the processes that we wait for.
     say_at: Option<Instant>,
-    /// On our own account: how they end then says nothing of them.
+    /// We ended them on our own account: their exit codes then say nothing about them.
     is_ours: bool,
 }
 
-impl Crew {
+impl JobGroup {
     fn start_all(&mut self, options: &Run, host: &Host) -> anyhow::Result<()> {
         if let Some(loader) = &options.serve {
             let name = options.name.as_deref().unwrap_or_default();
@@ -159,8 +161,8 @@ impl Crew {
         command.args(words).args(["serve", loader, "--name", name]);
         command.args(options.args.iter().map(|value| format!("--arg={value}")));
         if !options.keep_going {
-            // Else one that fails early would keep the others waiting.
-            command.args(["--wait-for", &options.jobs.to_string()]);
+            // Otherwise a job that fails early would keep the others waiting.
+            command.args([Name::wait_for.flag(), options.jobs.to_string()]);
         }
         let log = log_file(options, "feed.log")?;
         let feed = Member::start(command, "feed".into(), options.jobs as usize, true, log);
@@ -170,9 +172,9 @@ impl Crew {
         while self.ending.is_none() && names::server_of(&path) != Some(pid) {
             self.step(RETRY);
             if let Some(end) = self.members[0].end {
-                // It has said itself what is wrong.
+                // The feed's process has printed itself what is wrong.
                 let how = describe(end.status);
-                self.voice.say(format!(
+                self.log.say(format!(
                     "the feed ended ({how}) before a job was started\n  try it alone: feedline serve {loader} --name {name}"
                 ));
                 self.ending.get_or_insert(Ending { kill_at: None, has_told_feed: true, say_at: None, is_ours: false });
@@ -181,57 +183,58 @@ impl Crew {
         Ok(())
     }
 
-    /// Waits until all have ended.
+    /// Waits until all processes have ended.
     fn wait(&mut self) {
         while self.members.iter().any(|member| member.end.is_none()) {
-            self.step(LOOK);
-            // One that has failed ends by itself.
+            self.step(POLL);
+            // A feed that has failed ends by itself.
             let is_due = self.feed_lost.is_none_or(|at| at <= Instant::now());
             if is_due && !self.has_jobs() && !self.ending.is_some_and(|ending| ending.has_told_feed) {
                 self.tell(Signal::TERM, true);
             }
         }
-        self.wait_until(|crew| crew.members.iter().all(Member::is_silent));
+        self.wait_until(|group| group.members.iter().all(Member::is_silent));
         for member in &mut self.members {
             member.reap();
         }
     }
 
-    /// Waits until all is said.
-    fn rest(&mut self) {
-        self.voice.rest();
-        self.wait_until(|crew| crew.voice.is_done());
+    /// Waits until all messages are written.
+    fn finish_log(&mut self) {
+        self.log.close();
+        self.wait_until(|group| group.log.is_done());
     }
 
-    /// Waits until last words are written. If nobody takes them, until a signal; who was told to end before waits for a moment.
+    /// Waits until the last output is written. If nobody reads it, until a signal; if the user told us to end before, for a
+    /// moment only.
     fn wait_until(&mut self, is_written: impl Fn(&Self) -> bool) {
-        let mut leave_at = self.is_called_off.then(|| Instant::now() + PROMPT);
+        let mut leave_at = self.is_cancelled.then(|| Instant::now() + PROMPT);
         while !is_written(self) && leave_at.is_none_or(|at| Instant::now() < at) {
             let heard = self.signals.wait(RETRY);
             if heard.iter().any(|&signal| matches!(signal, Signal::INT | Signal::TERM)) {
                 self.interrupts += 1;
-                self.is_called_off = true;
+                self.is_cancelled = true;
                 leave_at = Some(Instant::now() + RETRY);
             }
         }
     }
 
-    /// Waits for something to happen, for some time, and acts on it.
+    /// Waits for an event for at most `longest`, and handles it.
     fn step(&mut self, longest: Duration) {
         let next = self.ending.map_or(self.feed_lost, |ending| ending.kill_at);
         let left = next.map(|at| at.duration_since(Instant::now()));
         for signal in self.signals.wait(left.map_or(longest, |left| left.min(longest))) {
-            self.act(signal);
+            self.handle_signal(signal);
         }
-        self.look();
+        self.reap();
         if self.ending.is_none() && self.feed_lost.is_some_and(|at| at <= Instant::now()) {
             self.tell(Signal::TERM, true);
         }
-        self.press();
+        self.enforce_grace_time();
     }
 
-    /// Says who has not ended a moment after all were told to, and kills them after the grace time.
-    fn press(&mut self) {
+    /// Names the processes that have not ended a moment after they were told to, and kills them after the grace time.
+    fn enforce_grace_time(&mut self) {
         let Some(Ending { kill_at: Some(kill_at), say_at, .. }) = self.ending else { return };
         let now = Instant::now();
         let is_late = kill_at <= now;
@@ -241,22 +244,22 @@ impl Crew {
         let names = self.told().map(Member::name).collect::<Vec<_>>().join(", ");
         if is_late {
             self.told().for_each(|member| member.signal(Signal::KILL));
-            self.voice.say(format!("{names} did not end in {} s: killed", self.grace.as_secs_f64()));
+            self.log.say(format!("{names} did not end in {} s: killed", self.grace.as_secs_f64()));
         } else {
             let left = kill_at.duration_since(now).as_secs_f64().ceil();
             let again = if self.interrupts > 0 { "; Ctrl-C again kills at once" } else { "" };
-            self.voice.say(format!("waiting up to {left} s for {names} to end{again}"));
+            self.log.say(format!("waiting up to {left} s for {names} to end{again}"));
         }
         let kill_at = (!is_late).then_some(kill_at);
         self.ending = self.ending.map(|ending| Ending { kill_at, say_at: None, ..ending });
     }
 
-    fn act(&mut self, signal: Signal) {
+    fn handle_signal(&mut self, signal: Signal) {
         match signal {
             Signal::CHILD => {}
             Signal::INT if self.interrupts > 0 => self.alive().for_each(|member| member.signal(Signal::KILL)),
             Signal::INT | Signal::TERM | Signal::HUP => {
-                self.is_called_off = true;
+                self.is_cancelled = true;
                 self.interrupts += u32::from(signal == Signal::INT);
                 self.tell(signal, false);
             }
@@ -277,16 +280,16 @@ impl Crew {
         self.alive().any(|member| !member.is_feed)
     }
 
-    /// Those whose turn it is to end: the jobs, then the feed.
+    /// The processes whose turn it is to end: the jobs, then the feed.
     fn told(&self) -> impl Iterator<Item = &Member> {
         let has_jobs = self.has_jobs();
         self.alive().filter(move |member| member.is_feed != has_jobs)
     }
 
-    /// Tells them to end; those that have not after the grace time are killed.
+    /// Tells them to end; those that still run after the grace time are killed.
     fn tell(&mut self, signal: Signal, is_ours: bool) {
         self.told().for_each(|member| member.signal(signal));
-        // One that is stopped would not hear it.
+        // A process that is stopped would not handle the signal.
         self.told().for_each(|member| member.signal(Signal::CONT));
         let now = Instant::now();
         let has_told_feed = !self.has_jobs();
@@ -296,12 +299,12 @@ impl Crew {
         self.ending = Some(Ending { kill_at, has_told_feed, say_at: Some(now + PROMPT), is_ours });
     }
 
-    /// Looks who has ended, and ends the others if one has failed.
-    fn look(&mut self) {
+    /// Checks which processes have ended, and ends the others if one has failed.
+    fn reap(&mut self) {
         let was_told = self.ending.is_some_and(|ending| ending.is_ours);
         let (mut failed, mut done) = (None, None);
         for member in &mut self.members {
-            match member.look(was_told).map(|end| end.status) {
+            match member.poll_end(was_told).map(|end| end.status) {
                 Some(Status::Code(0)) if !member.is_feed => done = Some(member.name()),
                 Some(status) if status != Status::Code(0) => {
                     failed = failed.or_else(|| Some((member.name(), status, member.log.clone(), member.is_feed)));
@@ -313,11 +316,11 @@ impl Crew {
         if let Some(name) = done
             && self.ending.is_none()
             && others
-            && self.feed.as_deref().is_some_and(is_shut)
+            && self.feed.as_deref().is_some_and(still_waits_for_consumers)
         {
-            self.is_barred = true;
+            self.is_blocked = true;
             self.tell(Signal::TERM, true);
-            self.voice.say(format!(
+            self.log.say(format!(
                 "{name} ended before the feed had all its jobs: the others would wait for it\n  ending them; --keep-going lets \
                  jobs begin without each other"
             ));
@@ -329,21 +332,21 @@ impl Crew {
         {
             let log = log.map_or_else(String::new, |log| format!("\n  see {}", log.display()));
             let say = |what: String| format!("{name} failed ({}): {what}{log}", describe(status));
-            // A job may hear that the feed has failed, and fail of it, before the feed's process ends.
-            if is_feed || self.feed_lost.is_some() || self.feed.as_deref().is_some_and(is_broken) {
+            // A job may learn that the feed has failed, and fail because of it, before the feed's process ends.
+            if is_feed || self.feed_lost.is_some() || self.feed.as_deref().is_some_and(has_failed) {
                 self.feed_lost.get_or_insert(Instant::now() + self.grace);
                 if is_feed {
-                    self.voice.say(say(format!("its jobs hear of it, and have {} s", self.grace.as_secs_f64())));
+                    self.log.say(say(format!("its jobs hear of it, and have {} s", self.grace.as_secs_f64())));
                 }
             } else {
                 self.tell(Signal::TERM, true);
-                self.voice.say(say("ending the others".into()));
+                self.log.say(say("ending the others".into()));
             }
         }
     }
 
-    /// Says how all of them ended.
-    fn tell_ends(&self) {
+    /// Prints how all of them ended.
+    fn report_ends(&self) {
         let mut rows = vec![["JOB", "EXIT", "TIME", ""].map(str::to_owned).to_vec()];
         for member in &self.members {
             let Some(end) = member.end else { continue };
@@ -356,7 +359,7 @@ impl Crew {
             let time = duration_text(end.after.as_secs_f64());
             rows.push(vec![member.label.clone(), end.status.text(), time, note]);
         }
-        self.voice.say(table(&rows).trim_end().to_owned());
+        self.log.say(table(&rows).trim_end().to_owned());
     }
 
     /// The worst exit code.
@@ -366,19 +369,19 @@ impl Crew {
         }
         let ends = self.members.iter().filter_map(|member| member.end);
         let worst = ends.filter(|end| !end.was_told).map(|end| end.status.code()).max().unwrap_or(0);
-        worst.max(u8::from(self.is_barred))
+        worst.max(u8::from(self.is_blocked))
     }
 }
 
 /// Whether a feed still waits for consumers before it hands out anything.
-fn is_shut(name: &str) -> bool {
-    let stats = Visitor::connect(name).and_then(|mut visitor| visitor.stats(LOOK));
+fn still_waits_for_consumers(name: &str) -> bool {
+    let stats = ControlClient::connect(name).and_then(|mut client| client.stats(POLL));
     stats.is_ok_and(|stats| !stats.gate_open)
 }
 
 /// Whether a feed has failed, or is gone.
-fn is_broken(name: &str) -> bool {
-    let stats = Visitor::connect(name).and_then(|mut visitor| visitor.stats(LOOK));
+fn has_failed(name: &str) -> bool {
+    let stats = ControlClient::connect(name).and_then(|mut client| client.stats(POLL));
     stats.is_ok_and(|stats| stats.state == "failed")
         || names::socket_path(name).is_ok_and(|path| names::server_of(&path).is_none())
 }
@@ -390,13 +393,13 @@ fn describe(status: Status) -> String {
     }
 }
 
-/// Where a member's output goes, if it goes to a file.
+/// The file that a process's output goes to, if it goes to a file.
 fn log_file(options: &Run, name: &str) -> anyhow::Result<Option<Log>> {
     let Some(path) = options.output.as_ref().map(|folder| folder.join(name)) else { return Ok(None) };
-    // Appending, so that both streams, and children, write one after the other.
+    // Opened for appending, so that both streams, and children, write one after the other.
     let opened = File::create(&path).and_then(|_| OpenOptions::new().append(true).open(&path));
     let file = opened.map_err(|error| {
-        let way_out = if is_too_many(&error) { FEWER } else { "name another folder with --output" };
+        let way_out = if is_too_many(&error) { TOO_MANY_FILES_HINT } else { "name another folder with --output" };
         Failed(format!("cannot write to {}: {error}\n  {way_out}", path.display()))
     })?;
     Ok(Some(Log { path, file }))
@@ -409,7 +412,7 @@ fn is_too_many(error: &std::io::Error) -> bool {
 fn cannot_start(program: &OsString, error: &std::io::Error) -> anyhow::Error {
     let shown = program.to_string_lossy();
     let way_out = if is_too_many(error) {
-        FEWER.into()
+        TOO_MANY_FILES_HINT.into()
     } else if shown.ends_with(".py") {
         format!("start it with Python: -- python {shown}")
     } else if error.kind() == std::io::ErrorKind::NotFound {

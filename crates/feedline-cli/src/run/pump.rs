@@ -1,5 +1,5 @@
-//! Carries what a job writes to our own streams, on a thread of its own: a reader of ours that is slow must not keep signals
-//! from the jobs.
+//! Forwards a job's output to our own streams, on a thread of its own: a slow reader of our output must not delay signals to the
+//! jobs.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,12 +13,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::lines::Lines;
 use crate::output::is_coloured;
 
-/// How long what a job left running may keep its pipes open after its end.
+/// How long processes that a job left running may keep its pipes open after its end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// For the prefixes: cyan, yellow, green, magenta, blue, red.
+/// Colours of the prefixes: cyan, yellow, green, magenta, blue, red.
 const COLOURS: [u8; 6] = [36, 33, 32, 35, 34, 31];
 
-/// The thread. It goes on until the streams end, or a moment after it was told that the job has ended.
+/// The thread. It ends with the streams, or a moment after it was told that the job has ended.
 pub(super) struct Pump {
     thread: JoinHandle<()>,
     leash: Option<UnixStream>,
@@ -44,7 +44,7 @@ impl Pump {
         Ok(Self { thread, leash: Some(leash) })
     }
 
-    /// The job has ended.
+    /// Tells it that the job has ended.
     pub fn let_go(&mut self) {
         self.leash = None;
     }
@@ -87,7 +87,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// Carries what is there; false at the end. Once nobody reads our stream, the job's own writes fail too.
+    /// Forwards what is there; false at the end. Once nobody reads our stream, the job's own writes fail too.
     fn carry(&mut self, buffer: &mut [u8]) -> bool {
         let mut out = Vec::new();
         let goes_on = match self.pipe.read(buffer) {

@@ -1,4 +1,4 @@
-//! Signals as something to wait for.
+//! Signals that can be waited for.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -8,17 +8,17 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
-/// What is handed on to the jobs, apart from a terminal's Ctrl-Z.
-const HEARD: [Signal; 7] =
+/// Signals that are forwarded to the jobs, apart from a terminal's Ctrl-Z.
+const HANDLED: [Signal; 7] =
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2, Signal::TSTP, Signal::CHILD];
 
 pub(super) struct Signals(Vec<(Signal, UnixStream)>);
 
 impl Signals {
-    /// From now on signals don't do what they usually do. Those that whoever started us had ignored stay ignored.
+    /// From now on these signals don't have their usual effect. Signals that our parent process ignored stay ignored.
     pub fn listen() -> std::io::Result<Self> {
         let mut pipes = Vec::new();
-        for signal in HEARD.into_iter().filter(|&signal| !is_ignored(signal)) {
+        for signal in HANDLED.into_iter().filter(|&signal| !is_ignored(signal)) {
             let (ear, mouth) = UnixStream::pair()?;
             ear.set_nonblocking(true)?;
             signal_hook::low_level::pipe::register(signal.as_raw(), mouth)?;
@@ -27,7 +27,7 @@ impl Signals {
         Ok(Self(pipes))
     }
 
-    /// Waits for signals; none when the time is over.
+    /// Waits for signals; returns none when the time is over.
     pub fn wait(&self, timeout: Duration) -> Vec<Signal> {
         let mut fds: Vec<_> = self.0.iter().map(|(_, ear)| PollFd::new(ear, PollFlags::IN)).collect();
         let _ = poll(&mut fds, Timespec::try_from(timeout).ok().as_ref());
@@ -37,8 +37,9 @@ impl Signals {
     }
 }
 
-/// Has the kernel keep how our children end until we ask: whoever started us may ignore SIGCHLD, and then it doesn't.
-pub(crate) fn heed_children() -> std::io::Result<()> {
+/// Makes the kernel keep the exit status of our children until we ask for it: our parent process may ignore SIGCHLD, and we
+/// inherit that.
+pub(crate) fn stop_ignoring_children() -> std::io::Result<()> {
     if is_ignored(Signal::CHILD) {
         signal_hook::flag::register(Signal::CHILD.as_raw(), Arc::default())?;
     }

@@ -1,4 +1,4 @@
-//! A job's command line from what was typed: `{i}`, `{n}`, `{name}`.
+//! Makes a job's command line from what the user typed: `{i}`, `{n}`, `{name}`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -36,7 +36,7 @@ pub(super) fn fill(text: &OsStr, values: &Values<'_>) -> OsString {
     OsString::from_vec(filled)
 }
 
-/// Whether a name is asked for.
+/// Whether a word contains `{name}`.
 pub(super) fn needs_name(text: &OsStr) -> bool {
     let fill = |name| fill(text, &Values { i: 0, n: 0, name: Some(name) });
     fill("a") != fill("b")

@@ -1,4 +1,4 @@
-//! The screen: draws what a thread sees, scrolls, and gives the terminal back as it was, whatever happens.
+//! The live screen: draws what a thread observes, scrolls, and restores the terminal, whatever happens.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -18,34 +18,34 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use super::page;
-use super::paint::{self, DIM};
+use super::style::{self, DIM};
 use crate::output::is_coloured;
 use crate::watch::{Found, Watcher};
 
-/// How often signals and news are looked for.
+/// How often signals and updates are checked.
 const TICK: Duration = Duration::from_millis(50);
-/// Rates are wanted soon, however seldom somebody wants to look.
+/// The second observation comes this soon, however long the interval is: rates need two.
 const FIRST: Duration = Duration::from_secs(1);
 /// How long a feed that ended is remembered.
 const REMEMBERED: Duration = Duration::from_secs(15);
 
-/// The terminal is ours until this is dropped. A panic gives it back too, before it says anything. What is inside is not dropped:
-/// it would complain, and abort, where there is no terminal any more to complain to.
+/// The terminal is ours until this is dropped. A panic restores it too, before it prints anything. What is inside is not dropped:
+/// it would complain, and abort, if there is no terminal any more to complain to.
 struct Screen(ManuallyDrop<DefaultTerminal>);
 
 impl Drop for Screen {
     fn drop(&mut self) {
         let _ = self.0.show_cursor();
-        // A panic has given it back, and a second time would write over what it said.
+        // A panic has restored it; a second time would write over the panic's message.
         if !std::thread::panicking() {
             let _ = ratatui::try_restore();
         }
     }
 }
 
-/// What somebody wants.
+/// What the user wants.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum KeyAction {
     Quit(u8),
     Scroll(i32),
     Page(i32),
@@ -60,9 +60,9 @@ pub(super) struct State {
     pub found: Option<Vec<Found>>,
     pub has_colours: bool,
     pub scroll: usize,
-    /// Feeds that were there, and when they no longer were.
+    /// Feeds that have ended, and when they were last seen.
     gone: BTreeMap<String, Instant>,
-    /// How many lines there are, and how many are seen.
+    /// How many lines there are, and how many fit.
     lines: usize,
     height: usize,
 }
@@ -72,33 +72,33 @@ pub(super) fn run(names: &[String], interval: Duration) -> anyhow::Result<u8> {
     for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
         signal_hook::flag::register_usize(signal, Arc::clone(&ended_by), signal as usize)?;
     }
-    let news = watch(names.to_vec(), interval);
+    let updates = watch(names.to_vec(), interval);
     let code = {
         let mut screen = Screen(ManuallyDrop::new(ratatui::try_init()?));
         let mut state = State { has_colours: is_coloured(&std::io::stdout()), ..State::default() };
-        follow(&mut screen.0, &mut state, &news, &ended_by)
+        follow(&mut screen.0, &mut state, &updates, &ended_by)
     };
-    // The terminal is as it was: now the signal may do what it does.
+    // The terminal is restored: now the signal may have its usual effect.
     match ended_by.load(Ordering::Relaxed) as i32 {
         0 => {}
         SIGINT => return Ok(130),
         signal => signal_hook::low_level::emulate_default_handler(signal)?,
     }
     match code {
-        // What was being drawn came too late.
+        // The terminal ended while something was being drawn.
         Err(_) if has_terminal_ended() => Ok(0),
         code => Ok(code?),
     }
 }
 
-/// Looks from a thread of its own: a server that is stopped must not hold up the keys. It ends when nobody listens.
+/// Polls from a thread of its own: a server that is stopped must not delay the keys. The thread ends when nobody receives.
 pub(super) fn watch(names: Vec<String>, interval: Duration) -> Receiver<Vec<Found>> {
-    // One that waits: whoever is slow to draw shall not see more than that of the past.
+    // A queue of one: a screen that is slow to draw never shows more than one old observation.
     let (sender, receiver) = mpsc::sync_channel(1);
     std::thread::spawn(move || {
         let mut watcher = Watcher::new(names);
         let mut pause = interval.min(FIRST);
-        while sender.send(watcher.look()).is_ok() {
+        while sender.send(watcher.poll()).is_ok() {
             std::thread::sleep(pause);
             pause = interval;
         }
@@ -106,8 +106,8 @@ pub(super) fn watch(names: Vec<String>, interval: Duration) -> Receiver<Vec<Foun
     receiver
 }
 
-/// Reads keys from a thread of its own: whoever reads from a terminal that has ended reads nothing, at once, and does that for
-/// ever. It ends with the process.
+/// Reads keys from a thread of its own: reading from a terminal that has ended returns nothing, at once, again and again.
+/// The thread ends with the process.
 fn keys() -> Receiver<std::io::Result<Event>> {
     let (sender, receiver) = mpsc::sync_channel(1);
     std::thread::spawn(move || while sender.send(event::read()).is_ok() {});
@@ -117,15 +117,15 @@ fn keys() -> Receiver<std::io::Result<Event>> {
 fn follow(
     terminal: &mut DefaultTerminal,
     state: &mut State,
-    news: &Receiver<Vec<Found>>,
+    updates: &Receiver<Vec<Found>>,
     ended_by: &AtomicUsize,
 ) -> std::io::Result<u8> {
     let keys = keys();
     let mut is_stale = true;
     while ended_by.load(Ordering::Relaxed) == 0 && !has_terminal_ended() {
-        match news.try_recv() {
+        match updates.try_recv() {
             Ok(found) => {
-                state.see(found);
+                state.update(found);
                 is_stale = true;
             }
             Err(TryRecvError::Empty) => {}
@@ -142,7 +142,7 @@ fn follow(
         };
         is_stale = true;
         if let Event::Key(key) = event?
-            && let Wish::Quit(code) = state.obey(key)
+            && let KeyAction::Quit(code) = state.handle_key(key)
         {
             return Ok(code);
         }
@@ -153,7 +153,7 @@ fn follow(
 fn has_terminal_ended() -> bool {
     let (stdin, stdout) = (std::io::stdin(), std::io::stdout());
     let mut fds = vec![PollFd::new(&stdout, PollFlags::empty())];
-    // Keys come from elsewhere if it isn't.
+    // If stdin is no terminal, keys come from elsewhere.
     if stdin.is_terminal() {
         fds.push(PollFd::new(&stdin, PollFlags::empty()));
     }
@@ -162,25 +162,25 @@ fn has_terminal_ended() -> bool {
 }
 
 /// What a key means.
-pub(super) fn wish(key: KeyEvent) -> Wish {
+pub(super) fn key_action(key: KeyEvent) -> KeyAction {
     if key.kind == KeyEventKind::Release {
-        return Wish::Nothing;
+        return KeyAction::Nothing;
     }
     match key.code {
-        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Wish::Quit(130),
-        KeyCode::Char('q') | KeyCode::Esc => Wish::Quit(0),
-        KeyCode::Down | KeyCode::Char('j') => Wish::Scroll(1),
-        KeyCode::Up | KeyCode::Char('k') => Wish::Scroll(-1),
-        KeyCode::PageDown | KeyCode::Char(' ') => Wish::Page(1),
-        KeyCode::PageUp => Wish::Page(-1),
-        KeyCode::Home | KeyCode::Char('g') => Wish::Top,
-        KeyCode::End | KeyCode::Char('G') => Wish::Bottom,
-        _ => Wish::Nothing,
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => KeyAction::Quit(130),
+        KeyCode::Char('q') | KeyCode::Esc => KeyAction::Quit(0),
+        KeyCode::Down | KeyCode::Char('j') => KeyAction::Scroll(1),
+        KeyCode::Up | KeyCode::Char('k') => KeyAction::Scroll(-1),
+        KeyCode::PageDown | KeyCode::Char(' ') => KeyAction::Page(1),
+        KeyCode::PageUp => KeyAction::Page(-1),
+        KeyCode::Home | KeyCode::Char('g') => KeyAction::Top,
+        KeyCode::End | KeyCode::Char('G') => KeyAction::Bottom,
+        _ => KeyAction::Nothing,
     }
 }
 
 impl State {
-    pub fn see(&mut self, found: Vec<Found>) {
+    pub fn update(&mut self, found: Vec<Found>) {
         for one in self.found.iter().flatten() {
             self.gone.entry(one.feed.name.clone()).or_insert_with(Instant::now);
         }
@@ -188,18 +188,18 @@ impl State {
         self.found = Some(found);
     }
 
-    fn obey(&mut self, key: KeyEvent) -> Wish {
-        let wish = wish(key);
+    fn handle_key(&mut self, key: KeyEvent) -> KeyAction {
+        let action = key_action(key);
         let page = self.height.saturating_sub(1).max(1) as i32;
-        let by = match wish {
-            Wish::Scroll(lines) => lines,
-            Wish::Page(pages) => pages * page,
-            Wish::Top => i32::MIN,
-            Wish::Bottom => i32::MAX,
-            Wish::Quit(_) | Wish::Nothing => 0,
+        let by = match action {
+            KeyAction::Scroll(lines) => lines,
+            KeyAction::Page(pages) => pages * page,
+            KeyAction::Top => i32::MIN,
+            KeyAction::Bottom => i32::MAX,
+            KeyAction::Quit(_) | KeyAction::Nothing => 0,
         };
         self.scroll = (self.scroll as i64 + i64::from(by)).clamp(0, self.furthest() as i64) as usize;
-        wish
+        action
     }
 
     fn furthest(&self) -> usize {
@@ -217,7 +217,7 @@ impl State {
         let mut head = vec![page::summary(self.found.as_deref().unwrap_or_default())];
         let mut foot = vec![Line::from(Span::styled(self.hint(), DIM))];
         if !self.has_colours {
-            [&mut lines, &mut head, &mut foot].into_iter().for_each(|lines| paint::without_colours(lines));
+            [&mut lines, &mut head, &mut foot].into_iter().for_each(|lines| style::without_colours(lines));
         }
         let seen: Vec<Line<'_>> = lines.into_iter().skip(self.scroll).collect();
         frame.render_widget(Paragraph::new(head), head_row);

@@ -1,16 +1,16 @@
-//! What is shown of feeds, as lines of a given width: on a screen and on paper alike.
+//! Feeds as lines of a given width, for the live screen and for plain output.
 
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-use super::paint::{self, BAD, BOLD, DIM, FAIR, GOOD, LABEL};
 use super::rows;
+use super::style::{self, BAD, BOLD, DIM, FAIR, GOOD, LABEL};
+use crate::format::{bytes, count, percent, rate, secs, some};
 use crate::ls::duration_text;
 use crate::view::View;
 use crate::watch::Found;
-use crate::words::{bytes, count, percent, rate, secs, some};
 
-/// Before every line but a feed's first: room for a label.
+/// The indent of every line but a feed's first, which has space for a label.
 const INDENT: usize = 10;
 
 /// All feeds, one below the other.
@@ -61,7 +61,7 @@ fn feed(view: &View, width: usize, lines: &mut Vec<Line<'static>>) {
     lines.extend([source(view, width), time(view, width), epoch(view, width)]);
     lines.extend(held(view, width));
     lines.push(memory(view, width));
-    let style = paint::of(view.verdict.kind);
+    let style = style::of(view.verdict.kind);
     for (index, text) in wrapped(&view.verdict.text, width - INDENT).into_iter().enumerate() {
         lines.push(labelled(if index == 0 { "verdict" } else { "" }, vec![Span::styled(text, style)], width));
     }
@@ -82,7 +82,7 @@ fn labelled(label: &str, mut spans: Vec<Span<'static>>, width: usize) -> Line<'s
     fitted(spans, width)
 }
 
-/// What doesn't fit is cut off at the right.
+/// What doesn't fit is cut off on the right.
 pub(super) fn fitted(spans: Vec<Span<'static>>, width: usize) -> Line<'static> {
     let mut left = width;
     let mut kept = Vec::new();
@@ -109,7 +109,7 @@ fn source(view: &View, width: usize) -> Line<'static> {
     labelled("source", vec![Span::raw(text)], width)
 }
 
-/// Where the source's time goes: one bar with three parts.
+/// How the source's time is spent: one bar with three parts.
 fn time(view: &View, width: usize) -> Line<'static> {
     let rates = &view.rates;
     let size = bar_size(width).min(width.saturating_sub(INDENT + 42)).max(4);
@@ -129,7 +129,7 @@ fn time(view: &View, width: usize) -> Line<'static> {
 
 fn epoch(view: &View, width: usize) -> Line<'static> {
     let stats = &view.stats;
-    // They are counted from 0, as everywhere; when all are written, the server counts on.
+    // Epochs are counted from 0, as everywhere; when all are written, the server counts on.
     let which = stats.epochs.map_or_else(
         || stats.epoch.to_string(),
         |epochs| {
@@ -149,7 +149,7 @@ fn epoch(view: &View, width: usize) -> Line<'static> {
     labelled("epoch", with_bar(share, GOOD, text, width), width)
 }
 
-/// What samples are held, of how many: in the ring, and behind it; of a replayed epoch, which is all in one, together.
+/// How many samples are held, of how many: in the ring and in the history; of a replayed epoch, in both together.
 fn held(view: &View, width: usize) -> Vec<Line<'static>> {
     let stats = &view.stats;
     let line = |label: &'static str, (share, style): (f64, Style), used: u64, all: u64, len_bytes: u64| {
@@ -232,13 +232,13 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     if width == 0 {
         return String::new();
     }
-    // What characters take together is not what each takes alone.
+    // Several characters together may be wider or narrower than each by itself.
     let ends = text.char_indices().map(|(start, c)| start + c.len_utf8());
     let end = ends.take_while(|&end| Span::raw(&text[..end]).width() < width).last().unwrap_or(0);
     format!("{}…", &text[..end])
 }
 
-/// Parted at blanks.
+/// Broken at blanks.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

@@ -1,25 +1,25 @@
-//! A feed's consumers, a row each: as many columns as the width has room for.
+//! A feed's consumers, a row each, with as many columns as fit.
 
 use feedline_core::stats::{ConsumerStats, ServerStats};
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 use super::page::{bar, cut, fitted, short};
-use super::paint::{BAD, BOLD, DIM, FAIR, of_waiting};
+use super::style::{BAD, BOLD, DIM, FAIR, of_waiting};
+use crate::format::{count, percent, rate, secs};
 use crate::verdict::waits_for_epoch;
 use crate::view::{Job, View};
-use crate::words::{count, percent, rate, secs};
 
 /// Between two columns.
 const GAP: usize = 2;
-/// A command that is cut shorter tells nothing.
+/// A command that is cut shorter than this tells nothing.
 const LEAST_COMMAND: usize = 14;
 /// `1234 (0.1 s)`.
 const LEAST_LAG: usize = 12;
 /// The bar of the time spent waiting.
 const BAR: usize = 8;
 
-/// What goes first when there is no room, the last of them first.
+/// Which columns are left out when the width is too small: the last of these first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Keep {
     Always,
@@ -40,19 +40,19 @@ struct Column {
 
 impl Column {
     fn width(&self) -> usize {
-        // What changes from look to look must not move its neighbours.
+        // The least width, so that a number that changes doesn't move its neighbours.
         let least = if self.title == "LAG" { LEAST_LAG } else { self.title.len() };
         self.cells.iter().map(|cell| cell_width(cell)).max().unwrap_or(0).max(least)
     }
 }
 
-/// A blank line, a header, and the rows; nothing if nobody is there.
+/// A blank line, a header, and the rows; nothing if there are no consumers.
 pub(super) fn table(view: &View, width: usize) -> Vec<Line<'static>> {
     let mut rows: Vec<(&ConsumerStats, &Job)> = view.stats.consumers.iter().zip(&view.jobs).collect();
     if rows.is_empty() {
         return Vec::new();
     }
-    // Rows keep their places from look to look, and the ranks of a job stand together.
+    // Rows keep their places from one observation to the next, and the ranks of a job are together.
     rows.sort_by_key(|(consumer, _)| (consumer.job, consumer.rank, consumer.id));
     let mut columns = columns(view, &rows, width);
     let indent = 2;
@@ -91,9 +91,9 @@ fn columns(view: &View, rows: &[(&ConsumerStats, &Job)], width: usize) -> Vec<Co
         column("PID", Keep::Always, true, &|consumer, _| pid(view, consumer)),
         column("USER", Keep::User, false, &|_, job| plain(cut(&job.user, 10))),
         column("BATCH", Keep::Batch, true, &|consumer, _| {
-            // A rank's own, as it was asked for.
+            // A rank's own batch size, as it was asked for.
             let ranks = consumer.rank.map_or(1, |(_, world)| u64::from(world));
-            // It says so when it asks for its first batch.
+            // A consumer reports its mode when it asks for its first batch.
             let own = if consumer.joined { "own" } else { "" };
             plain(consumer.batch_size.map_or_else(|| own.into(), |size| (size / ranks).to_string()))
         }),
@@ -113,14 +113,14 @@ fn columns(view: &View, rows: &[(&ConsumerStats, &Job)], width: usize) -> Vec<Co
     columns
 }
 
-/// The one that the verdict is about stands out.
+/// The consumer that the verdict is about stands out.
 fn pid(view: &View, consumer: &ConsumerStats) -> Vec<Span<'static>> {
     let is_named = view.verdict.pid == Some(consumer.pid);
     let text = if consumer.pid == 0 { "?".into() } else { consumer.pid.to_string() };
     vec![Span::styled(text, if is_named { FAIR.patch(BOLD) } else { Style::new() })]
 }
 
-/// How much of its time, or why that says nothing.
+/// The share of its time that a consumer waited, or why there is none.
 fn waiting(stats: &ServerStats, consumer: &ConsumerStats, job: &Job, is_wide: bool) -> Vec<Span<'static>> {
     let word = match job.process.state {
         'T' | 't' => Some(("stopped", BAD)),

@@ -8,8 +8,8 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::text::Span;
 
-use super::live::{State, Wish, watch, wish};
-use super::{page, paint};
+use super::live::{KeyAction, State, key_action, watch};
+use super::{page, style};
 use crate::verdict::{Kind, Verdict};
 use crate::view::{Job, Process, Rates, View};
 use crate::watch::{Found, Machine};
@@ -117,14 +117,14 @@ fn all() -> Vec<Found> {
     ]
 }
 
-/// The lines that are seen at a width, without blanks at their ends.
+/// The lines at a width, without blanks at their ends.
 fn seen(width: u16) -> String {
-    let text = paint::plain(&page::lines(&all(), width));
+    let text = style::plain(&page::lines(&all(), width));
     assert!(text.lines().all(|line| line.chars().count() <= width.into()), "{text}");
     text
 }
 
-/// Compares with what is kept under this name; `FEEDLINE_SNAPSHOTS=write` keeps it anew.
+/// Compares with the snapshot of this name; `FEEDLINE_SNAPSHOTS=write` writes it anew.
 #[track_caller]
 fn is_as_kept(name: &str, text: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/top/snapshots").join(name);
@@ -145,7 +145,7 @@ fn epochs_are_counted_from_0() {
     let shown = |epoch, epochs, samples_per_epoch| {
         let mut view = images();
         (view.stats.epoch, view.stats.epochs, view.stats.samples_per_epoch) = (epoch, epochs, samples_per_epoch);
-        let text = paint::plain(&page::lines(&[found("a", Ok(Box::new(view)))], 100));
+        let text = style::plain(&page::lines(&[found("a", Ok(Box::new(view)))], 100));
         text.lines().find(|line| line.contains("epoch")).unwrap().to_owned()
     };
     assert!(shown(2, Some(90), Some(1_281_167)).contains("48 %  2 (3 of 90), 9m12s left: "));
@@ -157,8 +157,8 @@ fn epochs_are_counted_from_0() {
 fn an_epoch_that_is_kept_whole_is_not_an_empty_ring() {
     let mut view = images();
     (view.stats.replay, view.stats.samples, view.stats.samples_per_epoch) = (true, 100, Some(100));
-    let text = paint::plain(&page::lines(&[found("a", Ok(Box::new(view)))], 100));
-    assert!(text.contains("100 %  100 of 100 samples, 768 MB in memory"), "{text}");
+    let text = style::plain(&page::lines(&[found("a", Ok(Box::new(view)))], 100));
+    assert!(text.contains("100 %  100 of 100 samples, 768.0 MB in memory"), "{text}");
     assert!(!text.contains("\n  ring ") && !text.contains("\n  history "), "{text}");
 }
 
@@ -166,7 +166,7 @@ fn an_epoch_that_is_kept_whole_is_not_an_empty_ring() {
 fn batches_that_cannot_be_cut_are_called_batches() {
     let mut view = images();
     view.stats.whole_batches = true;
-    let text = paint::plain(&page::lines(&[found("a", Ok(Box::new(view)))], 140));
+    let text = style::plain(&page::lines(&[found("a", Ok(Box::new(view)))], 140));
     assert!(text.contains("of 1.28M batches\n") && text.contains("of 3400 batches,"), "{text}");
     assert!(!text.contains("samples"), "{text}");
 }
@@ -175,7 +175,7 @@ fn batches_that_cannot_be_cut_are_called_batches() {
 fn a_narrow_page_tells_what_matters_most() {
     is_as_kept("80-columns.txt", &seen(80));
     is_as_kept("60-columns.txt", &seen(60));
-    // Narrower than anybody reads.
+    // Narrower than anybody would read.
     for width in 0..60 {
         page::lines(&all(), width);
     }
@@ -185,17 +185,17 @@ fn a_narrow_page_tells_what_matters_most() {
 fn a_first_look_and_odd_numbers_are_drawn() {
     let mut view = View { jobs: vec![Job::default()], ..View::default() };
     view.stats.consumers = vec![ConsumerStats::default()];
-    assert!(paint::plain(&page::lines(&[found("a", Ok(Box::new(view)))], 80)).contains("looking ..."));
+    assert!(style::plain(&page::lines(&[found("a", Ok(Box::new(view)))], 80)).contains("looking ..."));
     let mut odd = images();
     (odd.rates.loading_share, odd.stats.ring_fill, odd.jobs[0].wait_share) = (f64::NAN, f64::INFINITY, -3.0);
     (odd.rates.copying_share, odd.stats.samples_per_epoch, odd.epoch_left_secs) = (7.0, Some(0), Some(f64::NAN));
-    let text = paint::plain(&page::lines(&[found("a", Ok(Box::new(odd)))], 80));
+    let text = style::plain(&page::lines(&[found("a", Ok(Box::new(odd)))], 80));
     assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
 }
 
 #[test]
 fn what_is_cut_fits() {
-    // A sign that another one after it makes wide; two that make one; one that has no width.
+    // A sign that the next one makes wide; two that make one; one that has no width.
     for text in ["train ❤️❤️❤️ seed", "👩‍👩‍👧 and 👩‍👩‍👧", "e\u{301}\u{301}te\u{301}s", "漢字漢字"]
     {
         for width in 0..20 {
@@ -209,10 +209,10 @@ fn what_is_cut_fits() {
 #[test]
 fn colours_are_for_those_who_want_them() {
     let mut lines = page::lines(&all(), 100);
-    let coloured = paint::ansi(&lines);
+    let coloured = style::ansi(&lines);
     assert!(coloured.contains("\x1b[1;33mloader-bound"), "{coloured}");
-    paint::without_colours(&mut lines);
-    let plain = paint::ansi(&lines);
+    style::without_colours(&mut lines);
+    let plain = style::ansi(&lines);
     assert!(plain.contains("\x1b[1mimages\x1b[0m") && !plain.contains("\x1b[3") && !plain.contains(";3"), "{plain}");
 }
 
@@ -228,12 +228,12 @@ fn screen(state: &mut State, width: u16, height: u16) -> Vec<String> {
 fn the_screen_is_the_page_with_a_head_and_a_foot() {
     let mut state = State::default();
     assert_eq!(screen(&mut state, 80, 4)[2], "looking ...");
-    state.see(all());
+    state.update(all());
     let rows = screen(&mut state, 80, 40);
     assert_eq!(rows[0], "feedline top  2 feeds, 7 consumers  CPU 37 % of 8 cores");
     assert_eq!(rows[2..][..3], seen(80).lines().take(3).collect::<Vec<_>>());
     assert_eq!(rows[39], "q quits");
-    // What does not fit is below.
+    // What does not fit can be scrolled to.
     let rows = screen(&mut state, 80, 13);
     assert_eq!((rows[2].starts_with("images"), rows[12].as_str()), (true, "q quits, ↑ ↓ scroll: lines 1-10 of 21"));
     state.scroll = 1000;
@@ -243,26 +243,26 @@ fn the_screen_is_the_page_with_a_head_and_a_foot() {
         Terminal::new(TestBackend::new(width, height)).unwrap().draw(|frame| state.draw(frame)).unwrap();
     }
     // Gone, and remembered for a while; back, and forgotten.
-    state.see(all().drain(1..).collect());
+    state.update(all().drain(1..).collect());
     assert!(screen(&mut state, 80, 13).contains(&"images ended 0 s ago".to_owned()));
-    state.see(all());
+    state.update(all());
     assert!(!screen(&mut state, 80, 40).join("\n").contains("ended"));
-    state.see(Vec::new());
+    state.update(Vec::new());
     assert!(screen(&mut state, 80, 13)[2].starts_with("no feeds run for this user"));
 }
 
 #[test]
 fn looks_that_nobody_takes_do_not_pile_up() {
-    let news = watch(vec!["none".into()], Duration::from_millis(1));
+    let updates = watch(vec!["none".into()], Duration::from_millis(1));
     std::thread::sleep(Duration::from_millis(300));
-    assert!(news.try_iter().take(20).count() < 20);
+    assert!(updates.try_iter().take(20).count() < 20);
 }
 
 #[test]
 fn keys_are_understood() {
-    let press = |code| wish(KeyEvent::new(code, KeyModifiers::NONE));
-    assert_eq!([press(KeyCode::Char('q')), press(KeyCode::Esc)], [Wish::Quit(0), Wish::Quit(0)]);
-    assert_eq!(wish(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Wish::Quit(130));
-    assert_eq!([press(KeyCode::Down), press(KeyCode::PageUp)], [Wish::Scroll(1), Wish::Page(-1)]);
-    assert_eq!([press(KeyCode::Char('c')), press(KeyCode::Enter)], [Wish::Nothing, Wish::Nothing]);
+    let press = |code| key_action(KeyEvent::new(code, KeyModifiers::NONE));
+    assert_eq!([press(KeyCode::Char('q')), press(KeyCode::Esc)], [KeyAction::Quit(0), KeyAction::Quit(0)]);
+    assert_eq!(key_action(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), KeyAction::Quit(130));
+    assert_eq!([press(KeyCode::Down), press(KeyCode::PageUp)], [KeyAction::Scroll(1), KeyAction::Page(-1)]);
+    assert_eq!([press(KeyCode::Char('c')), press(KeyCode::Enter)], [KeyAction::Nothing, KeyAction::Nothing]);
 }

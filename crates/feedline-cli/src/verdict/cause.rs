@@ -1,18 +1,20 @@
-//! Why a loader is slow: what it computes with, and what there is to compute with.
+//! Why a loader is slow: what it computes with, and how much of that there is.
+
+use feedline_core::options::Name;
 
 use super::Evidence;
+use crate::format::{cpu, percent, some};
 use crate::machine::Machine;
 use crate::view::{Process, own_cores};
-use crate::words::{cpu, percent, some};
 
-/// One process: with more than this of a core, got or waited for, it computes without a pause.
+/// A process that uses or waits for more than this share of a core computes without a pause.
 const COMPUTES: f64 = 0.8;
-/// And with less than this it mostly waits for something else.
+/// A process that uses less than this mostly waits for something else.
 const PAUSES: f64 = 0.5;
-/// Others who keep busy more than this share of the cores are worth a word.
+/// Other processes that keep more than this share of the cores busy are mentioned.
 const OTHERS: f64 = 0.1;
 
-/// A process without a pid here.
+/// A process whose pid is not known here.
 const ELSEWHERE: &str = "its process is in another pid namespace (a container)";
 
 /// What makes it slow, and what to change.
@@ -29,7 +31,7 @@ pub(super) fn slow(evidence: &Evidence<'_>) -> String {
 /// Where a loader that does not come back may be.
 pub(super) fn stuck_at(evidence: &Evidence<'_>) -> String {
     if is_elsewhere(evidence) {
-        return format!("; {ELSEWHERE}: its log shows its stack after loader_warn_secs");
+        return format!("; {ELSEWHERE}: its log shows its stack after {}", Name::loader_warn_secs.keyword());
     }
     if let Some(text) = stopped(evidence) {
         return format!("; {text}");
@@ -40,10 +42,11 @@ pub(super) fn stuck_at(evidence: &Evidence<'_>) -> String {
     } else {
         format!("its process is at {} CPU, {} at {}", cpu(evidence.server.cpu_cores), some(number, "worker"), cpu(each))
     };
-    format!("; {who}{}: the server's log shows its stack after loader_warn_secs", disk(evidence))
+    let after = Name::loader_warn_secs.keyword();
+    format!("; {who}{}: the server's log shows its stack after {after}", disk(evidence))
 }
 
-/// A worker that somebody stopped.
+/// A worker that was stopped.
 fn stopped(evidence: &Evidence<'_>) -> Option<String> {
     let worker = evidence.workers.iter().find(|worker| matches!(worker.state, 'T' | 't'))?;
     let (pid, state) = (worker.pid, worker.state);
@@ -100,10 +103,10 @@ fn alone(evidence: &Evidence<'_>) -> String {
     format!("{process}{}: it computes and waits by turns; workers (num_workers=) would do both at once", disk(evidence))
 }
 
-/// Whether the source, while it copies, mostly waits for something else than a core.
+/// Whether the source, while it copies, mostly waits for something other than a core.
 pub(super) fn copying_waits(evidence: &Evidence<'_>) -> bool {
     let Evidence { server, rates, machine, .. } = *evidence;
-    // Where cores are free, nobody waits for one.
+    // If cores are free, nobody waits for one.
     let computes = if machine.is_busy() { wanted(server) } else { server.cpu_cores };
     !is_elsewhere(evidence) && computes < PAUSES * rates.copying_share
 }
@@ -113,12 +116,12 @@ fn mean_cpu(evidence: &Evidence<'_>) -> f64 {
     sum / evidence.workers.len().max(1) as f64
 }
 
-/// What it would compute with, if it could.
+/// What it would use, if cores were free.
 fn wanted(process: &Process) -> f64 {
     process.cpu_cores + process.core_wait
 }
 
-/// Whether those who want so much of a core each have nothing left to compute with, in words, and what to change. Who is
+/// Whether processes that want this much of a core each have no core left: in words, with what to change. A process that is
 /// throttled may not even be seen to want more.
 fn out_of_cores(evidence: &Evidence<'_>, wanted: f64) -> Option<String> {
     let machine = evidence.machine;
@@ -126,7 +129,7 @@ fn out_of_cores(evidence: &Evidence<'_>, wanted: f64) -> Option<String> {
         .then(|| all_busy(evidence, "make the transforms cheaper"))
 }
 
-/// That there is no core left, who has them, and what to change.
+/// Says that there is no core left, who has them, and what to change.
 pub(super) fn all_busy(evidence: &Evidence<'_>, way_out: &str) -> String {
     let Machine { cores, allowed_cores, .. } = *evidence.machine;
     if allowed_cores < f64::from(cores) {
@@ -150,7 +153,7 @@ pub(super) fn all_busy(evidence: &Evidence<'_>, way_out: &str) -> String {
     }
 }
 
-/// How many cores are busy with what is no part of this feed, if all of its processes can be seen.
+/// How many cores are busy with other processes, if all processes of this feed can be inspected.
 fn other_cores(evidence: &Evidence<'_>) -> Option<f64> {
     let Evidence { server, workers, jobs, machine, .. } = *evidence;
     let is_hidden = server.pid == 0 || jobs.iter().any(|job| job.process.pid == 0);
@@ -179,7 +182,7 @@ fn is_also_a_job(evidence: &Evidence<'_>) -> bool {
     evidence.stats.consumers.iter().any(|consumer| consumer.pid == evidence.server.pid)
 }
 
-/// Whether nothing can be known of the server's process from here.
+/// Whether nothing can be known about the server's process from here.
 fn is_elsewhere(evidence: &Evidence<'_>) -> bool {
     evidence.server.pid == 0
 }

@@ -105,7 +105,7 @@ fn a_slow_loader_is_told_from_what_makes_it_slow() {
         &["8 workers at 40 % CPU, and all 8 cores are busy, 4.7 of them with other processes: run those elsewhere, add"],
     );
     hungry().workers(4, 0.05).is(loader, &["4 workers at 5 % CPU: they wait for storage or network"]);
-    // However busy others keep the machine.
+    // It doesn't matter how busy others keep the machine.
     busy(hungry().workers(4, 0.05)).is(loader, &["storage or network"]);
     busy(hungry()).is(loader, &["it waits for storage or network"]);
     hungry()
@@ -164,7 +164,7 @@ fn others_are_told_from_who_belongs_to_the_feed() {
             case.server.cpu_cores = 2.0;
         })
         .is(Kind::Balanced, &[crowded]);
-    // What one in a container uses can't be seen.
+    // What a process in a container uses can't be seen.
     busy(2, 0.0).with(|case| case.stats.consumers[0].pid = 0).is(Kind::Balanced, &[alone]);
     busy(2, 0.0)
         .with(|case| case.machine.cores = 1)
@@ -175,7 +175,7 @@ fn others_are_told_from_who_belongs_to_the_feed() {
 fn those_who_wait_are_counted() {
     case(0.98, 0.01, 0.0, &[0.5]).is(Kind::LoaderBound, &["1 job waits 50 %"]);
     case(0.98, 0.01, 0.0, &[0.5, 0.02, 0.0]).is(Kind::LoaderBound, &["1 of 3 jobs waits 50 %"]);
-    // Ranks go at one pace: the one that waits speaks for the others, who wait for it.
+    // Ranks go at one pace: the rank that waits counts for the others, which wait for it.
     let ranks = case(0.98, 0.01, 0.0, &[0.0, 0.6, 0.01, 0.0]).with(|case| {
         for (rank, consumer) in case.stats.consumers.iter_mut().enumerate() {
             (consumer.job, consumer.rank) = (0, Some((rank as u32, 4)));
@@ -198,22 +198,24 @@ fn a_slow_consumer_is_named() {
     held().with(|case| case.jobs[0].process.state = 'T').is(Kind::HeldBack, &["stopped (state T): kill -CONT 800"]);
     held().with(|case| case.stats.consumers[0].resting = true).is(Kind::HeldBack, &["not asked for the next"]);
     let full = held().with(|case| (case.stats.lag, case.stats.history_bytes) = ("history".into(), 256_000_000));
-    full.is(Kind::HeldBack, &["history full (256 MB); a larger history="]);
+    full.is(Kind::HeldBack, &["history full (256.0 MB); a larger history="]);
     let reads = full.with(|case| (case.stats.history_in_file, case.jobs[0].process.disk_bytes_per_sec) = (true, 3.2e7));
-    reads.is(Kind::HeldBack, &["from the disk (32 MB/s)"]);
+    reads.is(Kind::HeldBack, &["from the disk (32.0 MB/s)"]);
     let rank = held().with(|case| case.stats.consumers[0].rank = Some((0, 2)));
     rank.is(Kind::HeldBack, &["pid 800 (rank 0 of 2)"]);
-    // A source that waits for one is no slow loader, even if it mostly loads.
+    // A source that waits for a job is no slow loader, even if it mostly loads.
     held().with(|case| (case.rates.loading_share, case.rates.waiting_share) = (0.7, 0.25)).is(Kind::HeldBack, &[]);
-    // Nobody waits for anybody: who waits does so for the loader.
+    // No job waits for another: those that wait, wait for the loader.
     held().with(|case| case.stats.lag = "skip".into()).is(Kind::LoaderBound, &["2 of 3"]);
 }
 
 #[test]
 fn copying_is_told_from_loading() {
     let copying = || case(0.1, 0.88, 0.0, &[0.5, 0.5]);
-    copying()
-        .is(Kind::CopyBound, &["2 jobs wait 50 %", "takes 88 % of the source's time, at 210 MB/s", "smaller samples"]);
+    copying().is(
+        Kind::CopyBound,
+        &["2 jobs wait 50 %", "takes 88 % of the source's time, at 210.0 MB/s", "smaller samples"],
+    );
     let file = |cpu_cores: f64, core_wait: f64| {
         copying().with(|case| {
             case.stats.history_in_file = true;
@@ -221,8 +223,8 @@ fn copying_is_told_from_loading() {
         })
     };
     file(0.2, 0.0)
-        .is(Kind::DiskBound, &["the history's file takes 88 %", "at 210 MB/s", "faster disk", "no history_dir"]);
-    // Whoever computes meanwhile, or would, doesn't wait for a disk.
+        .is(Kind::DiskBound, &["the history's file takes 88 %", "at 210.0 MB/s", "faster disk", "no history_dir"]);
+    // A process that computes meanwhile, or would if it could, doesn't wait for a disk.
     file(0.9, 0.0)
         .is(Kind::CopyBound, &["the history's file takes 88 %", "without waiting for the disk", "no history_dir"]);
     let busy = |case: &mut Case| case.machine.free_cores = 0.0;
@@ -239,7 +241,7 @@ fn who_reads_from_a_disk_is_told() {
             (case.jobs[0].samples_per_sec, case.jobs[0].process.disk_bytes_per_sec) = (1e5, read);
         })
     };
-    let told = ["disk-bound: 1 job reads what is kept from the disk, 32 MB/s", "faster disk"];
+    let told = ["disk-bound: 1 job reads what is kept from the disk, 32.0 MB/s", "faster disk"];
     reads(true, 3.2e7).is(Kind::DiskBound, &told);
     reads(true, 3.2e7)
         .with(|case| (case.stats.replay, case.stats.all_written) = (true, true))
@@ -253,7 +255,7 @@ fn who_reads_from_a_disk_is_told() {
 fn a_job_that_is_stopped_is_no_bottleneck_of_training() {
     let stopped = |case: &mut Case| case.jobs[0].process.state = 'T';
     case(0.0, 0.0, 1.0, &[0.0]).with(stopped).is(Kind::HeldBack, &["pid 800", "it is stopped", "kill -CONT 800"]);
-    // Where the loader goes on all the same, or waits for another, nobody is held back by it.
+    // If the loader goes on, or waits for another job, this job holds back nobody.
     let told = "pid 800 is stopped (state T): kill -CONT 800 lets it go on";
     case(0.9, 0.05, 0.05, &[0.0]).with(stopped).is(Kind::Balanced, &[told]);
     let two = || case(0.1, 0.0, 0.9, &[0.0, 0.0]).with(stopped);
@@ -304,7 +306,7 @@ fn nothing_to_gain_is_said() {
     case(0.93, 0.05, 0.02, &[0.05, 0.01]).is(Kind::Balanced, &["no job waits more than 5 %", "busy 98 %"]);
     case(0.3, 0.1, 0.5, &[0.4, 0.4]).is(Kind::Balanced, &["2 jobs wait 40 %", "the loader 50 %"]);
     case(0.3, 0.1, 0.5, &[0.4, 0.4]).with(|case| case.stats.ring_samples = 64).is(Kind::Balanced, &["a larger ring="]);
-    // One that rests between epochs asks for nothing.
+    // A consumer that rests between epochs asks for nothing.
     case(0.1, 0.0, 0.9, &[0.0])
         .with(|case| case.stats.consumers[0].resting = true)
         .is(Kind::Quiet, &["between two epochs"]);
@@ -346,7 +348,7 @@ fn a_loader_that_does_not_come_back_is_stuck() {
     stuck(45.0).is(Kind::Stuck, &["one batch for 45 s (0.1 s is usual)", "2 workers at 0 %"]);
     stuck(45.0).with(|case| case.workers[0].state = 'T').is(Kind::Stuck, &["worker pid 710 is stopped"]);
     stuck(5.0).is(Kind::LoaderBound, &[]);
-    // Where every batch takes that long, it is only slow.
+    // If every batch takes that long, the loader is only slow.
     stuck(12.0).with(|case| case.stats.batches = 10).is(Kind::LoaderBound, &[]);
 }
 

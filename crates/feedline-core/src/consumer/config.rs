@@ -16,15 +16,15 @@ use crate::read_mode::Mode;
 pub struct Config {
     /// The feed's name.
     pub name: String,
-    /// `None` for the source's own batches. Of one rank, where ranks share the feed.
+    /// The batch size; `None` for the source's own batches. Of one rank, where ranks share the feed.
     pub batch_size: Option<u64>,
-    /// With whom it shares each epoch.
+    /// The rank, if several share each epoch.
     pub shard: Option<Shard>,
     /// Leave out an epoch's last batch if it is smaller.
     pub drop_last: bool,
     /// Where to begin.
     pub entry: Entry,
-    /// After breaking off an epoch: go on to the next one, instead of joining by the same rules.
+    /// After leaving an epoch in the middle: go on to the next one, instead of joining by the same rules.
     pub moves_on: bool,
     /// How long to wait for the feed and its first batch.
     pub timeout: Duration,
@@ -35,9 +35,9 @@ pub struct Config {
     pub mode: Mode,
     /// How long to wait for another server when this one is lost.
     pub reconnect: Duration,
-    /// Whose feed it may be, besides one's own and root's.
+    /// Which users' feeds are accepted, besides one's own and root's.
     pub allow: Allow,
-    /// What to do while nobody serves it.
+    /// What to do while nobody serves the feed.
     pub when_missing: Option<WhenMissing>,
 }
 
@@ -70,7 +70,7 @@ impl Config {
         }
     }
 
-    /// As far as the protocol is concerned.
+    /// The part that concerns the protocol.
     pub(super) fn protocol(&self) -> protocol::Config {
         protocol::Config {
             batch_size: self.batch_size,
@@ -82,21 +82,22 @@ impl Config {
         }
     }
 
-    /// Refuses what can't be, whatever the feed is.
+    /// Refuses values that no feed could satisfy.
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.batch_size == Some(0) {
             return Err(Error::BatchSize("a batch has at least one sample, not 0".into()));
         }
         match self.shard {
             Some(Shard { world, rank, .. }) if rank >= world || world > MOST_RANKS => {
-                Err(Error::Invalid(format!("there is no rank {rank} of {world}")))
+                Err(Error::Invalid(format!("there is no rank {rank} of {world}").into()))
             }
             Some(_) if self.entry == Entry::Newest => {
                 Err(Error::Invalid("ranks begin with an epoch, not with its newest sample".into()))
             }
             Some(Shard { world, .. }) if self.protocol().step_size() >= Some(FAR) => {
                 let size = self.batch_size.unwrap_or(0);
-                Err(Error::BatchSize(format!("a batch of {size} samples for each of {world} ranks is not possible")))
+                let what = format!("a batch of {size} samples for each of {world} ranks is not possible");
+                Err(Error::BatchSize(what.into()))
             }
             _ => Ok(()),
         }

@@ -1,4 +1,4 @@
-//! What a consumer waits for and hears: data, messages of the server, or that it is over.
+//! What a consumer waits for: data, messages of the server, or its end.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -9,9 +9,10 @@ use feedline_protocol::page::HeadView;
 use feedline_shm::{Waited, fault};
 
 use super::link::Event;
-use super::wording::{silent_error, warn_of_loader, warn_of_silence};
+use super::messages::{silent_error, warn_of_loader, warn_of_silence};
 use super::{Check, Consumer, SLICE};
 use crate::error::Error;
+use crate::explain::{Explanation, Text};
 use crate::wire::{Reply, Request};
 
 /// A consumer that waits longer than this for others to begin is told why.
@@ -47,7 +48,7 @@ impl Consumer {
             self.check_liveness()?;
             let now = self.now();
             let checked = self.with_machine(|machine, memory| machine.check_epoch(memory, now));
-            checked.map_err(|trouble| self.speaker().error(trouble))?;
+            checked.map_err(|trouble| self.messages().error(trouble))?;
         }
         if is_quiet {
             feedline_shm::LeaseTable::relieve_process();
@@ -55,7 +56,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Looks whether the server lives and has said something.
+    /// Checks whether the server lives and has sent something.
     pub(super) fn glance(&mut self) -> Result<(), Error> {
         self.looked = Instant::now();
         if HeadView::state(&*self.head) == FeedState::Stopped {
@@ -71,7 +72,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Waits until the last join is answered, or it turns out that it won't be.
+    /// Waits until the last join is answered, or it is certain that it won't be.
     pub(super) fn await_answer(&mut self, check: Check<'_>) -> Result<(), Error> {
         let began = Instant::now();
         let mut has_told = false;
@@ -90,7 +91,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// While waiting: whether the server still answers, and what it said of its loader.
+    /// While waiting: checks whether the server still answers, and what it reported about its loader.
     pub(super) fn check_liveness(&mut self) -> Result<(), Error> {
         let (name, pid) = (&self.config.name, self.link.server_pid());
         if let Some(stuck) = self.stuck.take().filter(|stuck| stuck.samples >= self.head.head()) {
@@ -114,7 +115,7 @@ impl Consumer {
                 self.machine.adopt(info.consumer_shape());
                 self.view.adopt(info, memory, &self.config.name)?;
                 fault::point("consumer:ring_adopted");
-                // It may be the first real one, after an epoch of nothing.
+                // It may be the first real ring, after an empty epoch.
                 self.check_batch_size()
             }
             Event::Reply(Reply::Answer(answer), _) => {
@@ -124,7 +125,7 @@ impl Consumer {
                 if !was_joined && self.machine.is_joined() {
                     fault::point("consumer:joined");
                 }
-                heard.map_err(|trouble| self.speaker().error(trouble))
+                heard.map_err(|trouble| self.messages().error(trouble))
             }
             Event::Reply(Reply::Refused { why }, _) => Err(Error::Protocol(why)),
             Event::Reply(Reply::Pong, _) => {
@@ -134,15 +135,15 @@ impl Consumer {
                 }
                 Ok(())
             }
-            // Reported if it comes to waiting before the loader goes on.
+            // Logged if the consumer has to wait before the loader goes on.
             Event::Reply(Reply::Stuck(stuck), _) => {
                 self.stuck = Some(stuck);
                 Ok(())
             }
-            // What else it says of its end counts when all that was published has been read: the head page says when.
+            // Other messages about its end count when all that was published has been read: the head page says when.
             Event::Reply(..) => Ok(()),
             Event::Lost => match HeadView::state(&*self.head) {
-                // What it published stays readable.
+                // What the server published stays readable.
                 FeedState::Ended | FeedState::Failed if self.machine.is_joined() => Ok(()),
                 FeedState::Running => Err(self.link.lost_error(&self.config.name)),
                 over => Err(self.why_over(over)),
@@ -156,12 +157,13 @@ impl Consumer {
         self.link.send(&Request::Ping)?;
         while self.view.generation() != self.head.generation() && self.machine.is_joined() {
             if began.elapsed() > Duration::from_secs(10) && !self.liveness.is_asking() {
-                // One that answers has had its time.
+                // A server that answers gets its time again.
                 let name = &self.config.name;
-                return Err(Error::ServerLost(format!("feed {name:?} announced a new ring and did not send it")));
+                let what = format!("feed {name:?} announced a new ring and did not send it");
+                return Err(Error::ServerLost(what.into()));
             }
             match self.link.wait(check)? {
-                // It won't come any more, so there is nothing in it for us.
+                // The answer won't come any more, so nothing in the epoch is for us.
                 Some(Event::Lost) if HeadView::state(&*self.head) != FeedState::Running => {
                     return Err(self.why_over(HeadView::state(&*self.head)));
                 }
@@ -174,7 +176,7 @@ impl Consumer {
 
     pub(super) fn why_over(&mut self, over: FeedState) -> Error {
         if let Some(trouble) = self.machine.lost_by_stalling() {
-            return self.speaker().error(trouble);
+            return self.messages().error(trouble);
         }
         if over == FeedState::Ended {
             return Error::Ended { name: self.config.name.clone() };
@@ -184,7 +186,10 @@ impl Consumer {
         match (over, failure) {
             (FeedState::Failed, Some(failure)) => Error::Failed(failure),
             (_, Some(failure)) => {
-                Error::ServerLost(format!("feed {name:?} (pid {pid}) was stopped: {}", failure.message))
+                let Explanation { what, hint } = failure.message;
+                let stopped = format!("feed {name:?} (pid {pid}) was stopped: ");
+                let what = Text([vec![stopped.into()], what.0].concat());
+                Error::ServerLost(Explanation { what, hint })
             }
             _ => self.link.lost_error(name),
         }

@@ -1,4 +1,4 @@
-//! The connection to a server: finding it, the handshake, what it says, its death.
+//! The connection to a server: finding it, the handshake, its messages, its death.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -12,17 +12,18 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 use feedline_protocol::consumer::LEAST_PATIENCE;
 
-use super::wording::{silent_error, warn_of_loader};
+use super::messages::{silent_error, warn_of_loader};
 use super::{Check, Config, WhenMissing};
 use crate::access::Allow;
 use crate::error::{Error, Failure, FailureKind};
+use crate::explain::Explanation;
 use crate::ring_info::RingInfo;
 use crate::wire::{Channel, MAGIC, MAX_ORDER, Reply, Request, Stuck, VERSION, WireError};
 use crate::{names, proc};
 
 const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 const RETRY: Duration = Duration::from_millis(25);
-/// A server that was started together with us may take so long; then it may be a name that was mistyped.
+/// A server that was started together with us may take this long; after that the name may be mistyped.
 const LONG_WAIT: Duration = Duration::from_secs(5);
 /// How long before the end of the wait to ask what the loader does.
 const LAST_QUESTION: Duration = Duration::from_secs(2);
@@ -142,7 +143,7 @@ impl Link {
         }
     }
 
-    /// `None` if the server went away meanwhile: another may come.
+    /// `None` if the server went away meanwhile: another one may come.
     fn await_welcome(
         &mut self,
         name: &str,
@@ -192,13 +193,14 @@ impl Link {
     }
 
     fn no_batch_error(&self, name: &str, timeout: Duration, stuck: Option<&Stuck>) -> Error {
-        Error::Stalled(format!(
-            "feed {name:?} (pid {}) has not yielded its first batch in {} s{}\n  \
-             look at what its loader does, or wait longer with timeout_secs=",
+        let what = format!(
+            "feed {name:?} (pid {}) has not yielded its first batch in {} s{}",
             self.server.pid,
             timeout.as_secs_f64(),
             stuck.map_or_else(String::new, |stuck| format!("\n{}", stuck.place)),
-        ))
+        );
+        let way_out = "look at what its loader does, or wait longer with timeout_secs=";
+        Error::Stalled(Explanation::new(what).hint(way_out))
     }
 
     pub fn server_pid(&self) -> u32 {
@@ -213,7 +215,7 @@ impl Link {
         }
     }
 
-    /// What the server said since, or, from then on, that it is gone.
+    /// The next message of the server, or, once there are no more, that it is gone.
     pub fn event(&mut self) -> Option<Event> {
         if !self.open {
             return Some(Event::Lost);
@@ -223,7 +225,8 @@ impl Link {
             if !self.server.is_dead() {
                 return None;
             }
-            // Dead is dead, even if a child of it holds the socket open; but it may have said something between the two looks.
+            // A dead process is dead, even if a child of it holds the socket open; but it may have sent something between the two
+            // checks.
             heard = self.channel.receive::<Reply>();
         }
         let Ok(Some((reply, fds))) = heard else {
@@ -236,7 +239,7 @@ impl Link {
         Some(Event::Reply(reply, fds))
     }
 
-    /// Waits for something to be said, for at most a tenth of a second.
+    /// Waits for a message, for at most a tenth of a second.
     pub fn wait(&mut self, check: Check<'_>) -> Result<Option<Event>, Error> {
         if let Some(event) = self.event() {
             return Ok(Some(event));
@@ -248,7 +251,7 @@ impl Link {
         Ok(self.event())
     }
 
-    /// Why the feed is over, once the server has said so; it has a second to.
+    /// Why the feed is over, once the server has said so; it has a second to do that.
     pub fn failure(&mut self) -> Option<Failure> {
         let began = Instant::now();
         while self.failure.is_none() && self.open && began.elapsed() < Duration::from_secs(1) {
@@ -258,18 +261,18 @@ impl Link {
     }
 
     pub fn lost_error(&self, name: &str) -> Error {
-        Error::ServerLost(format!(
-            "lost the server of feed {name:?} (pid {}): it died or was killed\n  \
-             start it again and attach again; what was read so far was right",
-            self.server.pid,
-        ))
+        let what = format!("lost the server of feed {name:?} (pid {}): it died or was killed", self.server.pid);
+        let way_out = "start it again and attach again; what was read so far was right";
+        Error::ServerLost(Explanation::new(what).hint(way_out))
     }
 }
 
 fn full_error(name: &str, pid: u32, waited_secs: f64) -> Error {
-    Error::Stalled(format!(
-        "feed {name:?} (pid {pid}) has let nobody else in for {waited_secs} s: it has as many consumers as it can\n  \
-         end some, or start its server with a higher `ulimit -n`: it takes one for 8 descriptors, and 1024 at most"
+    let what = format!(
+        "feed {name:?} (pid {pid}) has let nobody else in for {waited_secs} s: it has as many consumers as it can"
+    );
+    Error::Stalled(Explanation::new(what).hint(
+        "end some, or start its server with a higher `ulimit -n`: it takes one for 8 descriptors, and 1024 at most",
     ))
 }
 

@@ -1,4 +1,4 @@
-//! What a consumer's state machine sees and writes without asking anybody: the head page, the lease table, the ring.
+//! What a consumer's state machine reads and writes without a message: the head page, the lease table, the ring.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,8 +21,8 @@ impl HeadView for Memory<'_> {
         self.head.head()
     }
 
-    fn end_of(&self, epoch: u64) -> u64 {
-        self.head.end_of(epoch)
+    fn entry_of(&self, epoch: u64) -> u64 {
+        self.head.entry_of(epoch)
     }
 
     fn ended(&self) -> u64 {

@@ -1,18 +1,19 @@
 //! A cursor on a feed.
 //!
-//! What is decided is decided by `feedline_protocol::consumer`, the state machine. `config` is what a consumer wants, `link` the
-//! connection to the server, `events` what comes over it and what is waited for, `memory` what the state machine sees of the shared
-//! pages, `view` the ring in this process, `reconnect` how to go on with another server, `wording` what the state machine has to
-//! say, in words, `report` what others may ask of a consumer.
+//! `feedline_protocol::consumer`, the state machine, makes all decisions. `config` is what a consumer wants, `link` the
+//! connection to the server, `events` what comes over it and what is waited for, `memory` what the state machine sees of the
+//! shared
+//! pages, `view` the ring in this process, `reconnect` how to go on with another server, `messages` the words for errors and
+//! log lines, `report` what other threads may ask a consumer.
 
 mod config;
 mod events;
 mod link;
 mod memory;
+mod messages;
 mod reconnect;
 mod report;
 pub(crate) mod view;
-mod wording;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,21 +31,24 @@ pub use self::config::{Config, WhenMissing};
 use self::link::Link;
 pub(crate) use self::link::connect_to;
 use self::memory::Memory;
+use self::messages::Messages;
+pub use self::messages::what_another_order_means;
 use self::reconnect::Run;
 pub use self::report::{ConsumerStats, EpochLength};
 use self::view::View;
-use self::wording::Speaker;
-pub use self::wording::what_another_order_means;
 use crate::batch::Received;
 use crate::error::Error;
+use crate::explain::Explanation;
+use crate::options::Name;
 use crate::read_mode::CopiesBecause;
 pub use crate::read_mode::Mode;
 use crate::schema::Schema;
+use crate::text;
 use crate::wire::{Request, Stuck};
 
-/// The longest sleep without a look at the server and at the caller's hook.
+/// The longest sleep without checking the server and calling the caller's hook.
 const SLICE: Duration = Duration::from_millis(100);
-/// How soon to look again when the server waits for room while we wait for data.
+/// How soon to check again when the server waits for space while we wait for data.
 const PRESSED_SLICE: Duration = Duration::from_millis(5);
 
 /// The caller's hook: called whenever a wait is interrupted, and at least ten times a second; an error ends the wait.
@@ -56,7 +60,7 @@ pub struct Consumer {
     machine: protocol::Consumer,
     link: Link,
     liveness: Liveness,
-    /// What the server said of its loader, not reported yet.
+    /// What the server reported about its loader, not logged yet.
     stuck: Option<Stuck>,
     head: Arc<HeadReader>,
     table: Arc<LeaseTable>,
@@ -81,10 +85,10 @@ impl Clock {
 }
 
 impl Consumer {
-    /// Finds a feed and learns its schema. Takes no cursor yet: nobody waits for us.
+    /// Finds a feed and reads its schema. Takes no cursor yet: nobody waits for us.
     pub fn attach(config: Config, check: Check<'_>) -> Result<Self, Error> {
         config.check()?;
-        // Whoever starts a server itself knows what it waits for.
+        // A caller that starts a server itself knows what it waits for.
         let (link, welcome) = Link::open(&config, config.timeout, config.when_missing.is_some(), check)?;
         fault::point("consumer:attached");
         let head = Arc::new(welcome.head);
@@ -119,21 +123,21 @@ impl Consumer {
         self.clock.now()
     }
 
-    /// Has the state machine do something with the memory that it may see, and logs what it has to say.
+    /// Calls the state machine with the memory that it may see, and logs what it reports.
     fn with_machine<T>(&mut self, call: impl FnOnce(&mut protocol::Consumer, &Memory<'_>) -> T) -> T {
         let memory = Memory { head: &self.head, table: &self.table, view: &self.view };
         let outcome = call(&mut self.machine, &memory);
         if self.machine.has_notices() {
             let notices = self.machine.take_notices();
-            let speaker = self.speaker();
-            notices.iter().for_each(|notice| speaker.log(notice));
+            let messages = self.messages();
+            notices.iter().for_each(|notice| messages.log(notice));
         }
         outcome
     }
 
-    fn speaker(&self) -> Speaker<'_> {
+    fn messages(&self) -> Messages<'_> {
         let why_whole = if let Schema::Whole { why } = self.view.schema() { Some(why.as_str()) } else { None };
-        Speaker {
+        Messages {
             name: &self.config.name,
             config: self.machine.config(),
             is_cut: self.machine.shape().is_cut,
@@ -149,11 +153,18 @@ impl Consumer {
 
     fn check_lag(&self) -> Result<(), Error> {
         if self.config.shard.is_some() && self.view.skips() {
-            return Err(Error::Invalid(format!(
-                "feed {:?} is served with lag=\"skip\", and ranks that skip samples do not read the same epochs\n  \
-                 serve it with lag=\"block\" or lag=\"history\", or attach without shard=",
-                self.config.name,
-            )));
+            let what = text![
+                format!("feed {:?} is served with ", self.config.name),
+                Name::lag.of_value("skip"),
+                ", and ranks that skip samples do not read the same epochs",
+            ];
+            return Err(Error::Invalid(Explanation::new(what).hint(text![
+                "serve it with ",
+                Name::lag.of_value("block"),
+                " or ",
+                Name::lag.of_value("history"),
+                ", or attach without shard=",
+            ])));
         }
         Ok(())
     }
@@ -168,17 +179,17 @@ impl Consumer {
         self.machine.batches_per_epoch(&*self.head)
     }
 
-    /// The same, for whoever wants to ask while the consumer is busy.
+    /// The same, for threads that ask while the consumer is busy.
     pub fn epoch_length(&self) -> EpochLength {
         EpochLength::new(&self.head, self.machine.batch_count(), self.view.told())
     }
 
-    /// The consumer's leases, for whoever wants to ask while the consumer is busy.
+    /// The consumer's leases, for threads that ask while the consumer is busy.
     pub fn leases(&self) -> Arc<LeaseTable> {
         Arc::clone(&self.table)
     }
 
-    /// What an epoch's order depends on, beside the epoch, as the server that is being read from says.
+    /// What an epoch's order depends on, besides the epoch's number, according to the server that is being read from.
     pub fn order(&self) -> Arc<str> {
         Arc::clone(&self.order)
     }
@@ -193,12 +204,12 @@ impl Consumer {
         self.origin.is_here()
     }
 
-    /// Whether the feed can still give something, or why not.
+    /// Whether the feed can still give something; an error says why not.
     pub fn check(&mut self) -> Result<(), Error> {
         self.glance()
     }
 
-    /// How things stand.
+    /// The consumer's numbers.
     pub fn stats(&self) -> ConsumerStats {
         ConsumerStats {
             epoch: self.machine.wanted_epoch(),
@@ -227,14 +238,15 @@ impl Consumer {
         self.machine.has_read_all(&*self.head)
     }
 
-    /// Goes on there, from the next batch on. If those samples are gone, asking for that batch says so. A consumer that has read
-    /// nothing loses nothing: if the first epoch's beginning is gone, it begins like one that has just attached.
+    /// Goes on there, with the next batch. If those samples are gone, asking for that batch reports it. A consumer that has read
+    /// nothing loses nothing: if the first epoch's beginning is gone, it begins like a consumer that has just attached.
     pub fn resume_at(&mut self, mark: Mark) {
         let gives_back = self.machine.resume_at(mark);
         self.give_back(gives_back);
     }
 
-    /// Whoever iterated has stopped. A consumer that had all batches has finished the epoch, whether or not it asked for one more.
+    /// The loop over this epoch was left. A consumer that had all batches has finished the epoch, whether or not it asked for one
+    /// more.
     pub fn stop(&mut self) {
         if self.is_here() {
             let gives_back = self.with_machine(|machine, memory| machine.stop(memory));
@@ -264,7 +276,7 @@ impl Consumer {
         loop {
             match self.next_here(check) {
                 Err(Error::ServerLost(why)) if !self.config.reconnect.is_zero() => {
-                    // What is needed to know that the epoch is over is here still.
+                    // Everything that tells whether the epoch is over is still here.
                     if let Ok(Look::EpochOver(end)) = self.look() {
                         if self.with_machine(|machine, memory| machine.pass(end, memory)) {
                             continue;
@@ -285,7 +297,7 @@ impl Consumer {
             ));
         }
         self.with_machine(|machine, memory| machine.wake(memory));
-        // While a join is out, its answer is for `await_answer` to hear.
+        // While a join is under way, `await_answer` handles the answer.
         if !self.machine.is_joining() && self.looked.elapsed() >= SLICE {
             self.glance()?;
         }
@@ -293,7 +305,7 @@ impl Consumer {
         let mut slice = PRESSED_SLICE;
         loop {
             let next = self.with_machine(|machine, memory| machine.next(memory));
-            match next.map_err(|trouble| self.speaker().error(trouble))? {
+            match next.map_err(|trouble| self.messages().error(trouble))? {
                 Next::Join(join) => {
                     self.link.send(&Request::Join(join))?;
                     fault::point("consumer:join_sent");
@@ -302,7 +314,7 @@ impl Consumer {
                 Next::AwaitRing => self.adopt_ring(check)?,
                 Next::Take(cut) => {
                     fault::point("consumer:seen");
-                    // Overwritten meanwhile: look again.
+                    // Overwritten meanwhile: start again.
                     if let Some(received) = self.take(cut)? {
                         return Ok(Some(received));
                     }
@@ -320,10 +332,10 @@ impl Consumer {
 
     /// What there is to take.
     fn look(&mut self) -> Result<Look, Error> {
-        self.with_machine(|machine, memory| machine.look(memory)).map_err(|trouble| self.speaker().error(trouble))
+        self.with_machine(|machine, memory| machine.look(memory)).map_err(|trouble| self.messages().error(trouble))
     }
 
-    /// Lets go of what is older than a loop holds, if the server waits for it.
+    /// Releases what is older than a loop usually holds, if the server waits for it.
     fn relieve(&mut self) {
         if let Some(limit) = self.pressure.limit(self.head.wanted()) {
             while self.table.oldest().is_some_and(|first| first < limit) && self.table.keep_oldest() {}
@@ -366,10 +378,10 @@ impl Consumer {
 
 impl Drop for Consumer {
     fn drop(&mut self) {
-        // Batches that are still alive must not change when the server takes us for gone.
+        // Batches that are still alive must not change when the server considers us gone.
         if self.is_here() {
             while self.table.keep_oldest() {}
-            // The closed socket would do; who says goodbye did not crash.
+            // Closing the socket would be enough; this tells the server that we did not crash.
             let _ = self.link.send(&Request::Bye);
         }
     }

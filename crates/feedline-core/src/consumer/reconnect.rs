@@ -1,4 +1,4 @@
-//! Going on with another server of the same feed when the one that was read from is lost.
+//! Going on with another server of the same feed when the server is lost.
 //!
 //! The servers of one run of a shared feed yield an epoch in the same order; those of different runs need not. A consumer that
 //! may reconnect holds its run (`names::runs`), so that the next server goes on with it.
@@ -11,10 +11,11 @@ use feedline_protocol::consumer::{Liveness, Pressure};
 use feedline_shm::LeaseTable;
 
 use super::link::Link;
+use super::messages::what_another_order_means;
 use super::view::View;
-use super::wording::what_another_order_means;
 use super::{Check, Config, Consumer};
 use crate::error::{Error, Failure, FailureKind};
+use crate::explain::Explanation;
 use crate::names::{self, runs::HeldRun};
 
 /// The run that a consumer is in.
@@ -35,26 +36,28 @@ impl Run {
 }
 
 impl Consumer {
-    /// Goes over to the run of a server that has come in the place of a lost one. In the middle of an epoch that can't be another
-    /// run's: what is left of it would come in another order.
+    /// Changes to the run of a server that has replaced a lost one. In the middle of an epoch it must be the same
+    /// run: the rest of another run's epoch would come in another order.
     fn check_run(&mut self, id: Option<u64>, pid: u32) -> Result<(), Error> {
         if id == self.run.id {
             return Ok(());
         }
         if self.with_machine(|machine, memory| machine.is_inside(memory)) {
             let Mark { epoch, index } = self.machine.place();
-            return Err(Error::ServerLost(format!(
+            let what = format!(
                 "feed {:?} came back (pid {pid}) as another run, whose samples may come in another order: nobody can tell what is \
-                 left of epoch {epoch} after sample {}\n  attach anew; what was read so far was right",
+                 left of epoch {epoch} after sample {}",
                 self.config.name,
                 index - 1,
-            )));
+            );
+            let way_out = "attach anew; what was read so far was right";
+            return Err(Error::ServerLost(Explanation::new(what).hint(way_out)));
         }
         self.run = Run::of(&self.config, id);
         Ok(())
     }
 
-    /// Warns if a server that was started by hand yields the rest of an epoch in another order, as far as anybody can tell.
+    /// Warns if a server that was started by hand yields the rest of an epoch in another order, as far as that can be known.
     fn check_order(&mut self, order: &str, pid: u32) {
         let is_known = !order.is_empty() && !self.order.is_empty();
         if is_known && *order != *self.order && self.with_machine(|machine, memory| machine.is_inside(memory)) {
@@ -69,27 +72,28 @@ impl Consumer {
     }
 
     /// Waits for another server of the same feed, and goes on with it where we were.
-    pub(super) fn reconnect(&mut self, why: &str, check: Check<'_>) -> Result<(), Error> {
+    pub(super) fn reconnect(&mut self, why: &Explanation, check: Check<'_>) -> Result<(), Error> {
         let (name, limit) = (self.config.name.clone(), self.config.reconnect);
         let began = Instant::now();
-        tracing::warn!("{}\n  waiting up to {} s for another", first_line(why), limit.as_secs_f64());
+        tracing::warn!("{}\n  waiting up to {} s for another", why.what, limit.as_secs_f64());
         let (link, welcome) = Link::open(&self.config, limit, true, check).map_err(|error| match error {
             Error::NotFound { .. } => {
-                let rest = why.lines().skip(1).map(|line| format!("\n{line}")).collect::<String>();
-                let secs = limit.as_secs_f64();
-                Error::ServerLost(format!("{}, and none came back within {secs} s{rest}", first_line(why)))
+                let mut why = why.clone();
+                why.what.0.push(format!(", and none came back within {} s", limit.as_secs_f64()).into());
+                Error::ServerLost(why)
             }
             error => error,
         })?;
         // A server that goes on at an epoch's end has nothing to show yet.
         let is_unknown = welcome.ring.is_placeholder() || self.view.is_placeholder();
         if !is_unknown && !welcome.ring.schema.goes_with(self.schema()) {
-            let message = format!(
-                "feed {name:?} came back (pid {}) with other batches: {} before, {} now\n  attach anew",
+            let what = format!(
+                "feed {name:?} came back (pid {}) with other batches: {} before, {} now",
                 link.server_pid(),
                 self.schema().describe(),
                 welcome.ring.schema.describe(),
             );
+            let message = Explanation::new(what).hint("attach anew");
             return Err(Error::Failed(Failure::new(FailureKind::Schema, message)));
         }
         self.check_run(welcome.run, link.server_pid())?;
@@ -97,7 +101,7 @@ impl Consumer {
         self.order = welcome.order;
         let mark = self.machine.reconnect(welcome.ring.consumer_shape(), &*self.head);
         let head = Arc::new(welcome.head);
-        // What was handed out keeps the old ring, which nobody writes to any more.
+        // Batches that were handed out keep the old ring, which nobody writes to any more.
         self.table = LeaseTable::new(Arc::clone(&head), welcome.page, welcome.bell, 0, 0);
         self.view = View::new(welcome.ring, welcome.memory, self.config.mode, &name)?;
         self.check_lag()?;
@@ -116,8 +120,4 @@ impl Consumer {
         }
         Ok(())
     }
-}
-
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or(text)
 }

@@ -1,4 +1,4 @@
-//! What others may ask of a consumer, also while it is busy waiting: its counts, and how long its epochs are.
+//! What other threads may ask a consumer, even while it waits: its counts, and how long its epochs are.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use feedline_shm::HeadReader;
 
 use crate::ring_info::Told;
 
-/// How things stand, as the consumer sees them.
+/// A consumer's numbers, as it sees them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConsumerStats {
     /// The server's process.
@@ -54,7 +54,7 @@ impl ConsumerStats {
 pub struct EpochLength {
     head: Arc<HeadReader>,
     count: BatchCount,
-    /// What the source says of its samples, where they can't be counted.
+    /// What the source reports about its samples, where they can't be counted.
     told: Option<Told>,
 }
 
@@ -63,7 +63,7 @@ impl EpochLength {
         Self { head: Arc::clone(head), count, told }
     }
 
-    /// In samples, of all ranks together, once it is known. Where batches travel whole, what the source says.
+    /// In samples, of all ranks together, once it is known. Where batches travel whole: what the source reports.
     pub fn samples(&self) -> Option<u64> {
         match self.count.source_batch {
             Some(_) => Some(self.head.length().samples).filter(|&samples| samples != UNKNOWN),
@@ -71,7 +71,8 @@ impl EpochLength {
         }
     }
 
-    /// How many samples each batch but an epoch's last has, unless the source's are handed on and their sizes are known to differ.
+    /// How many samples each batch but an epoch's last has, unless the source's are handed on and their sizes are known to
+    /// differ.
     pub fn batch_size(&self) -> Option<u64> {
         let own = self.count.source_batch.filter(|&size| {
             let HeadLength { samples, batches, .. } = self.head.length();

@@ -8,20 +8,25 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use feedline_shm::{Access, BufferPool, HeadReader, Hold, Layout, LeaseTable, Mapping, Memfd, PrivatePages, Window};
+use feedline_shm::{
+    Access, BufferPool, FileMemory, HeadReader, Hold, Layout, LeaseTable, Mapping, Memfd, Memory, PrivatePages, Window,
+};
 
 use crate::batch::{Received, Value};
 use crate::error::Error;
+use crate::explain::Explanation;
 use crate::limits::{available_bytes, size_text};
+use crate::options::Name;
 use crate::read_mode::{CopiesBecause, Mode, ReadMode};
 use crate::ring_info::{RingInfo, Told, layout, strides};
 use crate::schema::{Field, Schema, len_bytes};
 use crate::structure::Structure;
+use crate::text;
 use crate::whole;
 
-/// A consumer seen to write this often is served by copies.
+/// A consumer that writes this often is served by copies.
 const WRITER: u32 = 2;
-/// Whether the last batch was written to is looked at for the first few batches, and then now and then.
+/// Whether the last batch was written to is checked for the first few batches, and then now and then.
 const PROBED_FIRST: u64 = 8;
 const PROBED_EVERY: u64 = 32;
 
@@ -31,8 +36,8 @@ pub(crate) struct View {
     info: RingInfo,
     strides: Vec<u64>,
     structure: Arc<Structure>,
-    memfd: Memfd,
-    /// Follows the ring, whatever is written.
+    memory: Box<dyn Memory>,
+    /// The ring as its server writes it; this process writes nothing through this mapping.
     shared: Arc<Mapping>,
     /// What batches are cut from.
     current: Arc<Mapping>,
@@ -51,7 +56,7 @@ impl View {
     pub fn new(info: RingInfo, memory: OwnedFd, mode: Mode, name: &str) -> Result<Self, Error> {
         let mut copies_because = (info.skips && mode != Mode::Copy).then_some(CopiesBecause::FeedSkips);
         let mode = if info.skips { Mode::Copy } else { mode };
-        let (memfd, shared, current) = open(&info, memory, mode, name)?;
+        let (memory, shared, current) = open(&info, memory, mode, name)?;
         let pages = PrivatePages::open();
         let mode = if mode == Mode::Cow && pages.is_none() {
             tracing::warn!(
@@ -66,7 +71,7 @@ impl View {
             strides: strides(&info.schema),
             structure: structure_of(&info.schema),
             info,
-            memfd,
+            memory,
             shared,
             current,
             pages,
@@ -84,10 +89,10 @@ impl View {
     pub fn adopt(&mut self, info: RingInfo, memory: Vec<OwnedFd>, name: &str) -> Result<(), Error> {
         let memory = memory.into_iter().next();
         let memory = memory.ok_or_else(|| Error::Protocol("a new ring came without its memory".into()))?;
-        let (memfd, shared, current) = open(&info, memory, self.mode, name)?;
+        let (memory, shared, current) = open(&info, memory, self.mode, name)?;
         self.strides = strides(&info.schema);
         self.structure = structure_of(&info.schema);
-        (self.info, self.memfd, self.shared, self.current, self.last) = (info, memfd, shared, current, None);
+        (self.info, self.memory, self.shared, self.current, self.last) = (info, memory, shared, current, None);
         Ok(())
     }
 
@@ -100,7 +105,7 @@ impl View {
         self.info.generation
     }
 
-    /// Whether the feed has nothing in it yet.
+    /// Whether nothing was published in the feed yet.
     pub fn is_placeholder(&self) -> bool {
         self.info.is_placeholder()
     }
@@ -110,10 +115,10 @@ impl View {
     }
 
     pub fn is_cut(&self) -> bool {
-        matches!(self.info.schema, Schema::Cut { .. })
+        matches!(*self.info.schema, Schema::Cut { .. })
     }
 
-    /// What the source says of samples that can't be counted.
+    /// What the source reports about samples that can't be counted.
     pub fn told(&self) -> Option<Told> {
         self.info.told
     }
@@ -130,20 +135,22 @@ impl View {
         }
     }
 
-    /// The mode, with why.
+    /// The mode, with the reason for it.
     pub fn read_mode(&self) -> ReadMode {
         ReadMode(self.mode, self.copies_because)
     }
 
-    /// Refuses, where it was asked for, a batch size that can never be given.
+    /// Refuses a batch size that was asked for and can never be given.
     pub fn check_batch_size(&self, name: &str, batch_size: u64, epoch_samples: u64) -> Result<(), Error> {
-        match &self.info.schema {
+        match &*self.info.schema {
             Schema::Whole { .. } if self.is_placeholder() => Ok(()),
-            Schema::Whole { why } => Err(Error::BatchSize(format!(
-                "feed {name:?} cannot be cut into batches of {batch_size}: {why}\n  \
-                 attach with batch_size=None for the loader's own batches, or have the loader yield only tensors of constant \
-                 shape with a batch dimension",
-            ))),
+            Schema::Whole { why } => {
+                let what = format!("feed {name:?} cannot be cut into batches of {batch_size}: {why}");
+                Err(Error::BatchSize(Explanation::new(what).hint(
+                    "attach with batch_size=None for the loader's own batches, or have the loader yield only tensors of constant \
+                     shape with a batch dimension",
+                )))
+            }
             Schema::Cut { .. } => {
                 let per_sample: u64 = self.strides.iter().sum();
                 let bytes = batch_size.min(epoch_samples).saturating_mul(2).saturating_mul(per_sample);
@@ -151,11 +158,12 @@ impl View {
                 if batch_size.min(epoch_samples) <= self.info.window / 2 || bytes <= free {
                     return Ok(());
                 }
-                Err(Error::BatchSize(format!(
-                    "feed {name:?} cannot give batches of {batch_size} samples: two of them are {}, and {} of memory are left",
-                    size_text(bytes),
-                    size_text(free),
-                )))
+                let (needed, free) = (size_text(bytes), size_text(free));
+                let what = format!(
+                    "feed {name:?} cannot give batches of {batch_size} samples: two of them are {needed}, and {free} of memory are \
+                     left"
+                );
+                Err(Error::BatchSize(what.into()))
             }
         }
     }
@@ -233,7 +241,7 @@ impl View {
     }
 
     fn dress(&self, windows: &[Window], samples: u64) -> Result<Received, Error> {
-        let Schema::Cut { fields, .. } = &self.info.schema else {
+        let Schema::Cut { fields, .. } = &*self.info.schema else {
             return whole::decode(&windows[0]).ok_or_else(|| Error::Protocol("a batch that cannot be decoded".into()));
         };
         let values = fields.iter().zip(windows).map(|(field, window)| {
@@ -256,13 +264,13 @@ impl View {
             return;
         }
         let layout = layout(&self.info).expect("it was mapped before");
-        match Mapping::new(&self.memfd, &layout, access(self.mode)) {
+        match Mapping::new(&*self.memory, &layout, access(self.mode)) {
             Ok(mapping) => (self.current, self.last) = (Arc::new(mapping), None),
             Err(error) => self.copy_from_now_on(CopiesBecause::Kernel, &error.to_string(), name),
         }
     }
 
-    /// Looks whether the batch before was written to.
+    /// Checks whether the previous batch was written to.
     fn watch_for_writes(&mut self, name: &str) {
         let (Mode::Cow, Some((lane, position, len)), Some(pages)) = (self.mode, self.last, &self.pages) else { return };
         if self.cuts > PROBED_FIRST && !self.cuts.is_multiple_of(PROBED_EVERY) {
@@ -278,7 +286,7 @@ impl View {
         }
     }
 
-    /// Gives up on views: making pages private costs eight times what a copy does.
+    /// Stops handing out views: making pages private costs eight times as much as a copy.
     pub fn copy_from_now_on(&mut self, because: CopiesBecause, why: &str, name: &str) {
         if self.mode == Mode::Cow {
             tracing::info!("feed {name:?}: this consumer gets copies from now on, because {why}");
@@ -309,10 +317,10 @@ pub(crate) fn checked_layout(info: &RingInfo) -> Result<Layout, Error> {
     if !info.schema.is_sound() {
         return Err(Error::Protocol("the server sent a schema that is not consistent".into()));
     }
-    // Of a field without bytes too: a framework multiplies its dimensions all the same.
+    // A field without bytes is checked too: a framework multiplies its dimensions all the same.
     let can_be_counted =
         |field: &Field| len_bytes(field.dtype, &[&[info.capacity], &field.shape[..]].concat()).is_some();
-    let fits = match &info.schema {
+    let fits = match &*info.schema {
         Schema::Cut { fields, .. } => fields.iter().all(can_be_counted),
         Schema::Whole { .. } => info.byte_lane > 0,
     };
@@ -323,32 +331,36 @@ pub(crate) fn checked_layout(info: &RingInfo) -> Result<Layout, Error> {
 }
 
 #[expect(unsafe_code, reason = "a file can't be sealed")]
-fn accept_file(memory: OwnedFd, len_bytes: u64) -> Result<Memfd, Error> {
+fn accept_file(memory: OwnedFd, len_bytes: u64) -> Result<FileMemory, Error> {
     // SAFETY: the file is the server's, who keeps no descriptor that could shorten it; the user that it runs as could by
     // changing the file's mode first. A consumer talks only to servers of its own user, of root, and of those that its `allow=`
     // names, and trusts them as it does a module that it imports (docs/security.md).
-    Ok(unsafe { Memfd::accept_file(memory, "the ring", len_bytes) }?)
+    Ok(unsafe { FileMemory::accept(memory, "the ring", len_bytes) }?)
 }
 
-fn open(
-    info: &RingInfo,
-    memory: OwnedFd,
-    mode: Mode,
-    name: &str,
-) -> Result<(Memfd, Arc<Mapping>, Arc<Mapping>), Error> {
+/// A ring's memory, its read-only mapping, and the one that batches are cut from.
+type Opened = (Box<dyn Memory>, Arc<Mapping>, Arc<Mapping>);
+
+fn open(info: &RingInfo, memory: OwnedFd, mode: Mode, name: &str) -> Result<Opened, Error> {
     let layout = checked_layout(info)?;
-    let memfd = if info.is_file {
-        accept_file(memory, layout.len_bytes())?
+    let memory: Box<dyn Memory> = if info.is_file {
+        Box::new(accept_file(memory, layout.len_bytes())?)
     } else {
-        Memfd::accept(memory, "the ring", layout.len_bytes())?
+        Box::new(Memfd::accept(memory, "the ring", layout.len_bytes())?)
     };
     let map = |access| {
-        Mapping::new(&memfd, &layout, access).map(Arc::new).map_err(|error| match error {
-            feedline_shm::RingError::NoMemory { .. } => Error::Memory(format!(
-                "this process may not map the ring of feed {name:?}, {}: its address space is limited (ulimit -v)\n  \
-                 raise the limit, serve the feed with a smaller ring=, or attach with mode=\"copy\", which needs half as much",
-                size_text(layout.len_bytes()),
-            )),
+        Mapping::new(&*memory, &layout, access).map(Arc::new).map_err(|error| match error {
+            feedline_shm::RingError::NoMemory { .. } => {
+                let size = size_text(layout.len_bytes());
+                let what = format!(
+                    "this process may not map the ring of feed {name:?}, {size}: its address space is limited (ulimit -v)"
+                );
+                Error::Memory(Explanation::new(what).hint(text![
+                    "raise the limit, serve the feed with a smaller ",
+                    Name::ring.named(),
+                    ", or attach with mode=\"copy\", which needs half as much",
+                ]))
+            }
             other => Error::Ring(other),
         })
     };
@@ -357,5 +369,5 @@ fn open(
         Access::Reader => Arc::clone(&shared),
         access => map(access)?,
     };
-    Ok((memfd, shared, current))
+    Ok((memory, shared, current))
 }

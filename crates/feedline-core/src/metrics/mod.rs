@@ -1,15 +1,15 @@
-//! The numbers of [`ServerStats`] for others to keep: as Prometheus text, as lines of JSON.
+//! Exports the numbers of [`ServerStats`]: as Prometheus text, and as lines of JSON.
 //!
 //! | file | what it owns |
 //! |---|---|
 //! | `text` | names, units and labels by Prometheus' conventions |
-//! | `port` | answering `GET /metrics` on 127.0.0.1 |
-//! | `lines` | a line of JSON for each feed, every few seconds |
+//! | `http` | answering `GET /metrics` on 127.0.0.1 |
+//! | `json_lines` | a line of JSON for each feed, every few seconds |
 //!
-//! A server does this for itself, the command line for all feeds of a user: `Look` is what differs. Plain threads, no runtime.
+//! A server does this for itself, the command line for all feeds of a user: only `ReadStats` differs. Plain threads, no runtime.
 
-mod lines;
-mod port;
+mod http;
+mod json_lines;
 mod text;
 
 use std::sync::Arc;
@@ -19,29 +19,29 @@ use std::time::Duration;
 use feedline_shm::Doorbell;
 use feedline_shm::fork::Origin;
 
-pub use self::lines::{Lines, Warn};
-pub use self::port::Port;
-pub use self::port::is_own_host;
+pub use self::http::HttpExporter;
+pub use self::http::is_own_host;
+pub use self::json_lines::{JsonLinesExporter, Warn};
 pub use self::text::{CONTENT_TYPE, SILENT, text};
 use crate::error::Error;
 use crate::stats::ServerStats;
 
-/// Asks all feeds that are to be told of how they stand.
-pub type Look = Box<dyn FnMut() -> Vec<ServerStats> + Send>;
+/// Reads the numbers of all feeds that are exported.
+pub type ReadStats = Box<dyn FnMut() -> Vec<ServerStats> + Send>;
 
-/// How long an outlet has for its last words. A disk that hangs must not keep a feed from ending.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long an exporter has for its last write. A disk that hangs must not keep a feed from ending.
+const LAST_WRITE: Duration = Duration::from_secs(2);
 
-/// A thread that hands out numbers. Dropping it lets it say its last ones, and ends it.
+/// A thread that exports numbers. Dropping it lets it write a last time, and ends it.
 #[derive(Debug)]
-pub struct Outlet {
+pub struct Exporter {
     bell: Arc<Doorbell>,
     /// Closed when the thread is done.
     done: Receiver<()>,
     origin: Origin,
 }
 
-impl Outlet {
+impl Exporter {
     fn start(name: &str, run: impl FnOnce(&Doorbell) + Send + 'static) -> Result<Self, Error> {
         let bell = Arc::new(Doorbell::new()?);
         let (working, done) = sync_channel(0);
@@ -51,17 +51,17 @@ impl Outlet {
             drop(working);
         };
         let thread = std::thread::Builder::new().name(name.into()).spawn(body);
-        thread.map_err(|error| Error::Memory(format!("cannot start a thread: {error}")))?;
+        thread.map_err(|error| Error::Memory(format!("cannot start a thread: {error}").into()))?;
         Ok(Self { bell, done, origin: Origin::here() })
     }
 }
 
-impl Drop for Outlet {
+impl Drop for Exporter {
     fn drop(&mut self) {
         // A forked child has the bell, but not the thread.
         if self.origin.is_here() {
             self.bell.ring();
-            let _ = self.done.recv_timeout(LAST_WORDS);
+            let _ = self.done.recv_timeout(LAST_WRITE);
         }
     }
 }

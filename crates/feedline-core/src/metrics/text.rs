@@ -1,6 +1,9 @@
 //! Prometheus' text format, version 0.0.4: base units, `_total` for what only grows, HELP and TYPE once for each name.
 //!
-//! Labels are the feed's name and, for consumers, those who are attached now: their number stays small.
+//! Labels are the feed's name and, for consumers, those that are attached now: their number stays small.
+//! Written by hand: crates for metrics keep counters that the program increments and write OpenMetrics; our numbers exist
+//! already, and
+//! consumers come and go.
 
 use std::fmt::Write;
 
@@ -9,7 +12,7 @@ use crate::stats::{ConsumerStats, ServerStats};
 /// What the text is, for HTTP.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The state of a feed whose server doesn't answer. Nothing is told of it but that it isn't up.
+/// The state of a feed whose server doesn't answer. Only that it isn't up is exported.
 pub const SILENT: &str = "silent";
 
 #[derive(Clone, Copy)]
@@ -19,7 +22,7 @@ enum Kind {
 }
 use Kind::{Counter, Gauge};
 
-/// A name, and how to get its number; `None` where there is none.
+/// A metric's name, type, help, and how to get its number; `None` where there is none.
 type Family<T> = (&'static str, Kind, &'static str, fn(&T) -> Option<f64>);
 
 const OF_FEEDS: &[Family<ServerStats>] = &[
@@ -100,7 +103,7 @@ const OF_CONSUMERS: &[Family<ConsumerStats>] = &[
     }),
 ];
 
-/// All that is known of these feeds.
+/// All metrics of these feeds.
 pub fn text(feeds: &[ServerStats]) -> String {
     let mut page = Page::default();
     page.family("feedline_up", Gauge, "Whether the feed is served, and its server answers.");
@@ -162,7 +165,7 @@ fn consumers(page: &mut Page, feeds: &[&ServerStats]) {
             ("uid", &uid),
             ("mode", &one.mode),
             ("copies_because", because),
-            // Not "job": Prometheus names what it scrapes by that.
+            // Not "job": Prometheus itself uses that label for what it scrapes.
             ("job_number", &job),
             ("rank", &rank),
             ("ranks", &ranks),
@@ -182,7 +185,7 @@ fn consumers(page: &mut Page, feeds: &[&ServerStats]) {
     }
 }
 
-/// The text so far. A family's head is written with its first sample: one without samples is left out.
+/// The text so far. A family's head is written with its first sample: a family without samples is left out.
 #[derive(Default)]
 struct Page {
     text: String,

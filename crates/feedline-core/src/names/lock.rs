@@ -1,4 +1,4 @@
-//! Who holds a name: settled by a record lock on a file beside the socket.
+//! Which process holds a name: decided by a record lock on a file beside the socket.
 //!
 //! The kernel drops it with the process, however that ends, and forked children (a loader's workers) don't inherit it: a name
 //! is free the moment its server is dead.
@@ -15,14 +15,14 @@ use rustix::process::{Flock, FlockOffsetType, FlockType, fcntl_getlk};
 
 use super::sweep::{NO_LINKS, is_mine, is_own, sweep};
 use super::{folder, prepare_folder, socket_path, unusable};
-use crate::Error;
+use crate::{Error, proc};
 
 /// How long a process that was killed may take to be gone.
 pub(super) const DYING: Duration = Duration::from_secs(5);
-/// How soon to look again.
+/// How soon to try again.
 pub(super) const MOMENT: Duration = Duration::from_millis(5);
-/// Of `linux/sched.h`.
-const PF_EXITING: u64 = 4;
+/// From `linux/sched.h`.
+const PF_EXITING: u32 = 4;
 /// Signal 9, in a set of signals.
 const SIGKILL: u64 = 1 << 8;
 
@@ -41,7 +41,7 @@ pub struct HeldName {
 }
 
 impl HeldName {
-    /// Takes a name, or tells who has it. Removes on the way what killed servers left.
+    /// Takes a name, or says who has it. Removes on the way what killed servers left.
     pub fn take(name: &str) -> Result<Self, Error> {
         let path = socket_path(name)?;
         prepare_folder()?;
@@ -58,7 +58,7 @@ impl HeldName {
             options.read(true).write(true).create(true).truncate(false).mode(0o600);
             let lock = options.open(&lock_path).map_err(fail)?;
             if fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-                // It may have been freed between the two calls: then try again.
+                // The lock may have been freed between the two calls: then try again.
                 let Some(holder) = holder(&lock) else { continue };
                 let is_brief = holder.sweeps || is_dying(holder.pid);
                 if !is_brief || began.elapsed() >= DYING {
@@ -68,7 +68,7 @@ impl HeldName {
                 std::thread::sleep(MOMENT);
                 continue;
             }
-            // The one before us removes the file while it holds the lock: is what we locked still the file of that name?
+            // The previous holder removes the file while it holds the lock: is what we locked still the file of that name?
             if is_still(&lock, &lock_path) {
                 let _ = fs::remove_file(&path);
                 ours.insert(path.clone());
@@ -79,7 +79,7 @@ impl HeldName {
         }
     }
 
-    /// Where to bind.
+    /// Where to bind the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -97,10 +97,10 @@ impl Drop for HeldName {
     }
 }
 
-/// Who has a lock.
+/// The process that holds a lock.
 struct Holder {
     pid: u32,
-    /// Only for a moment, to remove what a dead server left.
+    /// It holds the lock for a moment only, to remove what a dead server left.
     sweeps: bool,
 }
 
@@ -112,27 +112,21 @@ fn holder(lock: &File) -> Option<Holder> {
     Some(Holder { pid, sweeps: held.typ == FlockType::ReadLock })
 }
 
-/// Whether an open file is what has this path now.
+/// Whether an open file is still the one at this path.
 pub(super) fn is_still(file: &File, path: &Path) -> bool {
     let (Ok(open), Ok(there)) = (file.metadata(), fs::metadata(path)) else { return false };
     (open.dev(), open.ino()) == (there.dev(), there.ino())
 }
 
-/// Whether a process was killed and is being taken apart, which takes a while if it had much memory.
+/// Whether a process was killed and is being torn down, which takes a while if it had much memory.
 pub(super) fn is_dying(pid: u32) -> bool {
-    let read = |file| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-    // After the name in parentheses: the state, five numbers, and the flags.
-    let stat = read("stat");
-    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-    let is_over = matches!(fields.next(), None | Some("Z" | "X"));
-    let flags: u64 = fields.nth(5).and_then(|flags| flags.parse().ok()).unwrap_or(0);
-    let status = read("status");
-    let pending = status.lines().filter(|line| line.starts_with("SigPnd:") || line.starts_with("ShdPnd:"));
-    let mut pending = pending.filter_map(|line| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok());
-    is_over || flags & PF_EXITING != 0 || pending.any(|signals| signals & SIGKILL != 0)
+    let Some(process) = proc::process(pid) else { return true };
+    let Ok(stat) = process.stat() else { return true };
+    let is_over = matches!(stat.state, 'Z' | 'X') || stat.flags & PF_EXITING != 0;
+    is_over || process.status().is_ok_and(|status| (status.sigpnd | status.shdpnd) & SIGKILL != 0)
 }
 
-/// Who serves a name now.
+/// The pid of the server that has a name now.
 pub fn server_of(path: &Path) -> Option<u32> {
     let ours = OURS.lock();
     if ours.contains(path) {
@@ -142,8 +136,9 @@ pub fn server_of(path: &Path) -> Option<u32> {
     holder(&lock).filter(|holder| !holder.sweeps).map(|holder| holder.pid)
 }
 
-/// Removes a socket and its lock if nobody holds the name. The sweeper's lock is a shared one: no server's is, so it is told
-/// apart, and whoever takes the name waits until it is gone. Only one process may sweep at a time.
+/// Removes a socket and its lock if nobody holds the name. The sweeper's lock is a shared one, unlike a server's, so the two can
+/// be
+/// told apart, and a process that takes the name waits until the sweeper is done. Only one process may sweep at a time.
 pub(super) fn remove_unheld(path: &Path) {
     let ours = OURS.lock();
     let lock_path = path.with_extension("lock");

@@ -1,8 +1,9 @@
 //! Runs of a shared feed: which server goes on with what another one began.
 //!
-//! A server that was killed is started again when somebody needs it, and then it draws what the one before it drew, so that an
-//! epoch goes on in its order. That is right only for those who were in that run; whoever comes later, after all of them are
-//! gone, begins another. The kernel says whether somebody is left: each consumer that may come back holds a shared `flock` on a
+//! A server that was killed is started again when a consumer needs it, and then it draws what the server before it drew, so that
+//! an
+//! epoch goes on in its order. That is right only for the consumers of that run; a consumer that comes after all of them are
+//! gone begins another run. The kernel says whether a consumer is left: each one that may come back holds a shared `flock` on a
 //! file of its run.
 //!
 //! ```text
@@ -13,8 +14,9 @@
 //!                 └─▶ nobody does ──▶ removes its files, begins a run with an id of its own
 //! ```
 //!
-//! The server itself holds nothing: a run isn't alive because its server takes a while to die. Whoever decides about the runs
-//! of a name has the lock of its start (`NAME.share`).
+//! The server itself holds nothing: a run isn't alive because its server takes a while to die. A process that decides about the
+//! runs
+//! of a name holds the lock of its start (`NAME.share`).
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -28,7 +30,7 @@ use rustix::fs::{FlockOperation, flock};
 use super::lock::{DYING, MOMENT, is_dying, is_still};
 use super::sweep::{NO_LINKS, is_own};
 
-/// What a run's files end with. The first one is there as long as the run is.
+/// The extensions of a run's files. The first one exists as long as the run.
 const SUFFIXES: [&str; 3] = ["run", "rng", "rng-new"];
 
 /// The file that consumers of a run hold.
@@ -53,7 +55,7 @@ impl HeldRun {
         let path = path_of(folder, name, id);
         let began = Instant::now();
         let file = Unshared::new(open(&path)?);
-        // Whoever finds out whether somebody holds it has it for a moment.
+        // A process that checks whether somebody holds it has it for a moment.
         while flock(&*file, FlockOperation::NonBlockingLockShared).is_err() {
             if began.elapsed() >= DYING {
                 return None;
@@ -72,7 +74,7 @@ pub fn begin(folder: &Path, name: &str, before: Option<u64>) -> (u64, Option<std
     if let Some(id) = goes_on {
         return (id, None);
     }
-    // Not a secret: only unlike the last ones.
+    // Not a secret: it only has to differ from the last ones.
     let id = RandomState::new().build_hasher().finish();
     let made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path_of(folder, name, id));
     (id, made.err())
@@ -108,14 +110,14 @@ fn open(path: &Path) -> Option<File> {
     OpenOptions::new().read(true).custom_flags(NO_LINKS).open(path).ok()
 }
 
-/// Whether somebody who lives holds the file. One who was killed may still be on his way out.
+/// Whether a living process holds the file. A process that was killed may still be about to end.
 fn is_held(path: &Path) -> bool {
     let began = Instant::now();
     let Some(file) = open(path).map(Unshared::new) else { return false };
     while flock(&*file, FlockOperation::NonBlockingLockExclusive).is_err() {
         let Ok(inode) = file.metadata().map(|meta| meta.ino()) else { return true };
         let holders = holders(inode);
-        // In a container they may be out of sight.
+        // In a container the holders may not be visible.
         if holders.is_empty() || !holders.into_iter().all(is_dying) || began.elapsed() >= DYING {
             return true;
         }
@@ -124,7 +126,7 @@ fn is_held(path: &Path) -> bool {
     false
 }
 
-/// Who holds a `flock` on a file, as far as `/proc` tells: `1: FLOCK ADVISORY READ 812 fd:01:4711 0 EOF`.
+/// The processes that hold a `flock` on a file, as far as `/proc` tells: `1: FLOCK ADVISORY READ 812 fd:01:4711 0 EOF`.
 fn holders(inode: u64) -> Vec<u32> {
     let text = fs::read_to_string("/proc/locks").unwrap_or_default();
     let holder = |line: &str| -> Option<u32> {

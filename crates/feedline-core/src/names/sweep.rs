@@ -1,4 +1,4 @@
-//! Removing what killed processes left in the folder, whenever somebody looks into it.
+//! Removes what killed processes left in the folder, whenever a process reads it.
 //!
 //! | left behind | belongs to | and goes |
 //! |---|---|---|
@@ -7,9 +7,9 @@
 //! | `NAME.share` | who serves or starts `NAME` | at once, or, if it says why a start failed, with its log |
 //! | `NAME.log` | whoever has it as its output | at once if it is empty, else after those of [`KEPT`] other feeds |
 //!
-//! Locks say who lives, never a file's age or a pid. A file is ours by its name, its owner and what is in it: a folder may
-//! hold other things. Where locks may not reach everybody, on a network's file system, nothing is removed. What can't be
-//! removed stays, without a word.
+//! Locks say who lives, never a file's age or a pid. A file is ours by its name, its owner and its content: a folder may
+//! hold other files. Where locks may not be seen by everybody, on a network file system, nothing is removed. What can't be
+//! removed stays, without an error.
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io::Read;
@@ -22,11 +22,11 @@ use rustix::fs::{FlockOperation, flock};
 use super::lock::{is_still, remove_unheld, server_of};
 use super::runs;
 
-/// How many feeds' logs stay after their servers' end: whoever was pointed to one by an error may want to read it.
+/// How many feeds' logs stay after their servers' end: a user whom an error pointed to one may want to read it.
 const KEPT: usize = 16;
-/// The most that a record of ours has.
+/// The longest record of ours.
 const MOST_RECORD: u64 = 1 << 28;
-/// For opening: what a link leads to is not ours to touch.
+/// For opening: we don't touch what a link leads to.
 pub(super) const NO_LINKS: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
 /// Whether a file is this user's.
@@ -39,7 +39,7 @@ pub(super) fn is_own(path: &Path, is_kind: fn(&FileType) -> bool) -> bool {
     fs::symlink_metadata(path).is_ok_and(|meta| is_mine(&meta) && is_kind(&meta.file_type()))
 }
 
-/// Removes from a folder of one's own what nobody owns any more.
+/// Removes from the user's own folder what no process owns any more.
 pub(super) fn sweep(folder: &Path) {
     let (sockets, shared) = leftovers(folder);
     if sockets.is_empty() && shared.is_empty() {
@@ -47,7 +47,7 @@ pub(super) fn sweep(folder: &Path) {
     }
     let Ok(lock) = File::open(folder).map(Unshared::new) else { return };
     let is_own = lock.metadata().is_ok_and(|meta| is_mine(&meta) && meta.mode() & 0o022 == 0);
-    // One at a time; whoever comes second finds it swept.
+    // One process at a time; a second one finds it swept.
     if !is_own || !is_local(&lock) || flock(&*lock, FlockOperation::NonBlockingLockExclusive).is_err() {
         return;
     }
@@ -92,7 +92,7 @@ fn sweep_shared(folder: &Path, name: &str, keeps: bool) {
     let at = |suffix: &str| folder.join(format!("{name}.{suffix}"));
     let Some(share) = lock_own(&at("share")) else { return };
     let Some(record) = Record::read(&share, name) else { return };
-    // It may have been started since; and one server may have several feeds.
+    // The feed may have been started since; and one server may have several feeds.
     let is_served = |feed: &String| server_of(&folder.join(format!("{feed}.sock"))).is_some();
     if record.feeds.iter().any(|feed| is_served(feed) || runs::any_held(folder, feed)) {
         return;
@@ -135,14 +135,14 @@ impl Record {
         let mut file = file.take(MOST_RECORD);
         file.read_to_string(&mut text).ok()?;
         if text.is_empty() {
-            // Whoever made it was killed before it wrote, or the disk was full.
+            // The process that made it was killed before it wrote, or the disk was full.
             return Some(Self { feeds: vec![name.to_owned()], has_failed: false });
         }
         let (_sum, json) = text.split_once('\n')?;
         let record: serde_json::Value = serde_json::from_str(json).ok()?;
         let (attempts, failed) = (record.get("attempts")?.as_u64()?, record.get("failed")?.as_f64()?);
         let mut feeds: Vec<String> = record.get("options")?.as_object()?.keys().cloned().collect();
-        // A file name is made of each.
+        // File names are made of these.
         feeds.retain(|feed| super::socket_path(feed).is_ok());
         if !feeds.iter().any(|feed| feed == name) {
             feeds.push(name.to_owned());
@@ -151,7 +151,7 @@ impl Record {
     }
 }
 
-/// Whether a lock here is seen by all who see the file.
+/// Whether all processes that see the file see a lock on it.
 fn is_local(folder: &File) -> bool {
     rustix::fs::fstatfs(folder).is_ok_and(|stat| {
         matches!(file_system(stat.f_type as u64), "tmpfs" | "ext4" | "xfs" | "btrfs" | "overlayfs" | "zfs" | "f2fs")

@@ -1,4 +1,4 @@
-//! Who comes in: the socket's mode, the peer's user, and how many there may be.
+//! Which connections are accepted: by the socket's mode, the peer's user, and the number of connections.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -14,14 +14,15 @@ use crate::error::Error;
 use crate::wire::{Channel, Reply};
 
 const MAX_CONSUMERS: usize = 1024;
-/// One of them for so many descriptors that this process may have: it takes four, and the loader wants some for its files.
+/// One consumer for this many descriptors that this process may have: a consumer takes four, and the loader needs some for its
+/// files.
 const DESCRIPTORS_EACH: u64 = 8;
-/// So many more connections for the feed's own user, who may want to look at it, or to end it.
+/// This many more connections for the feed's own user, who may want to observe it, or to end it.
 const RESERVE: usize = 8;
-/// Of all connections, those that one other user may have.
+/// The share of all connections that one other user may have.
 const SHARE_OF_OTHERS: usize = 4;
 
-/// Before anybody can connect: opens the socket to others only if there are any. Whatever the umask is.
+/// Before anybody can connect: opens the socket to other users only if some are allowed. The umask doesn't matter.
 pub(super) fn set_up(socket: &Path, shared: &Shared) -> Result<(), Error> {
     let others = !shared.options.allow.is_empty();
     let mode = Mode::from_raw_mode(if others { 0o666 } else { 0o600 });
@@ -41,12 +42,12 @@ pub(super) fn set_up(socket: &Path, shared: &Shared) -> Result<(), Error> {
 
 #[derive(Default)]
 pub(super) struct Admission {
-    /// When the log last told of somebody turned away: they could fill it.
+    /// When a refusal was last logged: refused peers could fill the log.
     told: Option<Instant>,
 }
 
 impl Admission {
-    /// Whether a peer comes in beside those who are there. One who may never is told why.
+    /// Whether a peer is accepted beside those that are connected. A peer that will never be accepted is told why.
     pub fn admits<'a>(
         &mut self,
         shared: &Shared,
@@ -75,7 +76,7 @@ impl Admission {
         is_room
     }
 
-    /// Whether a peer may be a consumer beside so many. One who may not tries again: somebody may leave.
+    /// Whether a peer may be a consumer beside this many others. If not, it tries again: another one may leave.
     pub fn has_place(&mut self, shared: &Shared, peer: &Peer, others: usize) -> bool {
         let most = most_consumers();
         if others >= most {
@@ -92,7 +93,7 @@ impl Admission {
     }
 }
 
-/// How many consumers there may be: as many as connections, less the reserve.
+/// How many consumers there may be: as many as connections, minus the reserve.
 fn most_consumers() -> usize {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     MAX_CONSUMERS.min((descriptors / DESCRIPTORS_EACH).max(4) as usize)

@@ -1,15 +1,17 @@
-//! Waiting for room in the log, and doing what the state machine wants done meanwhile: sleeping on consumers' bells, growing the
-//! ring, detaching those who stand still.
+//! Waits for space in the log, and meanwhile does what the state machine asks for: sleeps on consumers' bells, grows the
+//! ring, detaches consumers that stand still.
 
 use std::sync::Arc;
 
+use feedline_protocol::log::Run;
 use feedline_protocol::server::{Claim, EpochStart, Halt as Stop, Stalled, Wait};
 use feedline_shm::Doorbell;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::State;
 use super::meter::Doing;
-use super::producer::{Halt, Producer};
+use super::producer::Producer;
+use crate::source::Halt;
 
 /// The longest sleep without a call of the caller's hook.
 const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -24,13 +26,17 @@ impl From<Stop> for Halt {
 }
 
 impl Producer<'_> {
-    /// Claims room for the next samples, waiting for it if need be.
-    pub fn claim(&mut self, samples: u64, bytes: u64) -> Result<u64, Halt> {
+    /// Claims the next samples, and waits for space if needed.
+    pub fn claim(&mut self, samples: u64, bytes: u64) -> Result<Run, Halt> {
         loop {
             let shared = self.shared;
-            let claim = shared.change(|state| state.machine.claim(samples, bytes, &shared.head, shared.meter.time()));
+            let claim = shared.change(|state| {
+                let claim = state.machine.claim(samples, bytes, &shared.head, shared.meter.time());
+                state.producer_sleeps = matches!(claim, Claim::Wait(_));
+                claim
+            });
             match claim {
-                Claim::Granted(start) => return Ok(start),
+                Claim::Granted(run) => return Ok(run),
                 Claim::Halted(stop) => return Err(stop.into()),
                 Claim::Wait(wait) => self.wait(wait)?,
             }
@@ -41,7 +47,12 @@ impl Producer<'_> {
     pub fn wait_for_epoch(&mut self) -> Result<(), Halt> {
         loop {
             let shared = self.shared;
-            match shared.change(|state| state.machine.may_begin_epoch(&shared.head, shared.meter.time())) {
+            let start = shared.change(|state| {
+                let start = state.machine.may_begin_epoch(&shared.head, shared.meter.time());
+                state.producer_sleeps = matches!(start, EpochStart::Wait(_));
+                start
+            });
+            match start {
                 EpochStart::Now => return Ok(()),
                 EpochStart::Halted => return Err(Halt::Stopped),
                 EpochStart::Wait(wait) => self.wait(wait)?,
@@ -57,7 +68,8 @@ impl Producer<'_> {
         waited
     }
 
-    /// The loader has failed. Consumers that have attached and not asked yet get a moment to, so that they too see what came before.
+    /// The loader has failed. Consumers that have attached but not asked yet get a moment for it, so that they too see what came
+    /// before.
     pub fn let_in(&mut self) {
         let shared = self.shared;
         let _ = self.wait_until(|state| state.machine.have_asked(&shared.head, shared.meter.time()));
@@ -67,7 +79,11 @@ impl Producer<'_> {
     /// Waits for something that consumers bring about.
     pub fn wait_until(&mut self, mut is_so: impl FnMut(&mut State) -> bool) -> Result<(), Halt> {
         loop {
-            let is_ready = self.shared.change(|state| (!state.machine.phase().is_broken()).then(|| is_so(state)));
+            let is_ready = self.shared.change(|state| {
+                let is_ready = (!state.machine.phase().is_broken()).then(|| is_so(state));
+                state.producer_sleeps = is_ready == Some(false);
+                is_ready
+            });
             match is_ready {
                 None => return Err(Halt::Stopped),
                 Some(true) => return Ok(()),
@@ -98,7 +114,7 @@ impl Producer<'_> {
 
     /// Detaches consumers that stand still. True if it did.
     ///
-    /// One that holds leases, or may be cutting one right now, keeps the old ring, and the others move on to another; so
+    /// A consumer that holds leases, or may be cutting one right now, keeps the old ring, and the others move on to another; so
     /// that ring must be there first. If there is no memory for it, everybody goes on waiting.
     fn detach(&mut self, stalled: &[Stalled]) -> bool {
         let shared = self.shared;

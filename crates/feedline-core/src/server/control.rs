@@ -1,4 +1,4 @@
-//! The thread that talks to consumers: handshakes, joins, leaves, deaths, bad news.
+//! The thread that talks to consumers: handshakes, joins, leaves, deaths, failures.
 //!
 //! It never blocks on a peer: sockets don't block, messages are bounded, and a peer that is silent in its handshake or
 //! doesn't speak the protocol is dropped.
@@ -18,9 +18,9 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
 
 use super::admission::{self, Admission};
-use super::attendance::Attending;
+use super::idle_shutdown::ConsumerPresence;
 use super::members::Page;
-use super::shape::PublishedRing;
+use super::ring::Ring;
 use super::watchdog::Watchdog;
 use super::{Shared, stats};
 use crate::access::is_own;
@@ -29,13 +29,13 @@ use crate::limits::available_bytes;
 use crate::names::HeldName;
 use crate::wire::{Channel, MAGIC, Reply, Request, VERSION, WireError};
 
-/// Then those who are connected have their turn.
+/// After that, the connected peers have their turn.
 const ACCEPTS_PER_ROUND: usize = 64;
-/// Then it is another connection's turn.
+/// After that, it is another connection's turn.
 const REQUESTS_PER_ROUND: usize = 16;
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// How long goodbyes may take.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How long sending the end notices may take.
+const END_NOTICE_TIMEOUT: Duration = Duration::from_secs(1);
 const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 /// Binds the socket and starts the thread. It holds the name until it ends.
@@ -64,7 +64,7 @@ pub(super) fn start(shared: Arc<Shared>, held: HeldName) -> Result<JoinHandle<()
     std::thread::Builder::new()
         .name("feedline-control".into())
         .spawn(run)
-        .map_err(|error| Error::Memory(format!("cannot start a thread: {error}")))
+        .map_err(|error| Error::Memory(format!("cannot start a thread: {error}").into()))
 }
 
 struct Control {
@@ -73,7 +73,7 @@ struct Control {
     _held: HeldName,
     links: BTreeMap<u64, Link>,
     next_id: u64,
-    /// There were no descriptors left for a connection.
+    /// There were no descriptors left for a connection: when to accept again.
     deaf_until: Option<Instant>,
     admission: Admission,
     watchdog: Watchdog,
@@ -85,10 +85,10 @@ struct Link {
     peer: Peer,
     since: Instant,
     stage: Stage,
-    /// It said that it would go.
+    /// It announced that it leaves.
     says_bye: bool,
-    /// While it is attached, or may be about to attach.
-    attending: Option<Attending>,
+    /// Set while it is attached, or may be about to attach.
+    presence: Option<ConsumerPresence>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -99,8 +99,8 @@ enum Stage {
     Waiting,
     /// Has the memory.
     Attached,
-    /// Only asks questions.
-    Visitor,
+    /// Only asks questions: a control client.
+    ControlClient,
 }
 
 impl Control {
@@ -117,7 +117,7 @@ impl Control {
             self.admit();
             self.linger();
             self.watch();
-            if self.say_goodbye() {
+            if self.send_end_notices() {
                 self.watchdog.end();
                 return;
             }
@@ -167,7 +167,7 @@ impl Control {
                 since: Instant::now(),
                 stage: Stage::New,
                 says_bye: false,
-                attending: self.shared.options.attendance.enter(),
+                presence: self.shared.launch.idle_shutdown.attach(),
             };
             self.links.insert(self.next_id, link);
             self.next_id += 1;
@@ -230,9 +230,9 @@ impl Control {
                         link.channel.send(&Reply::Refused { why }, vec![])?;
                         return Err(WireError::Malformed("another version of the protocol"));
                     }
-                    link.stage = if consumer { Stage::Waiting } else { Stage::Visitor };
+                    link.stage = if consumer { Stage::Waiting } else { Stage::ControlClient };
                     if !consumer {
-                        link.attending = None;
+                        link.presence = None;
                     }
                     let peer = link.peer.clone();
                     let others = self.links.values().filter(|link| link.is_consumer()).count() - usize::from(consumer);
@@ -264,7 +264,7 @@ impl Control {
                     }
                     let message = format!("pid {} told its server to stop (feedline stop)", link.peer.pid);
                     self.shared.break_off(Failure::new(FailureKind::Stopped, message));
-                    // One that has failed already gives its name back.
+                    // A feed that has failed already gives its name back.
                     self.shared.lock().is_closing = true;
                 }
                 Request::Ping | Request::Diagnose if !link.is_consumer() => {
@@ -274,7 +274,7 @@ impl Control {
                 Request::Diagnose => self.watchdog.asked(id),
             }
         }
-        // There may be more: look again in the next round, after the others.
+        // There may be more: checked in the next round, after the others.
         self.shared.control_bell.ring();
         Ok(())
     }
@@ -303,11 +303,11 @@ impl Control {
         shared.producer_bell.ring();
     }
 
-    /// Sends what the state machine has to say, the first ring to those who wait for it, and a new one to those who read.
+    /// Sends the state machine's messages, the first ring to consumers that wait for it, and a new ring to those that read.
     fn deliver(&mut self) {
         let (deliveries, ring) = {
             let mut state = self.shared.lock();
-            // If the feed is over there is nothing to read, and `say_goodbye` tells why.
+            // If the feed is over there is nothing to read, and `send_end_notices` tells why.
             let is_over = state.machine.phase().is_broken();
             (state.machine.deliver(), state.ring.clone().filter(|_| !is_over))
         };
@@ -337,8 +337,8 @@ impl Control {
         self.send_all(deliveries, ring.as_deref());
     }
 
-    /// Sends to each what it is to get; a connection that can't take it is noticed when it is read.
-    fn send_all(&mut self, deliveries: Vec<(u64, Delivery)>, ring: Option<&PublishedRing>) {
+    /// Sends each consumer its messages; a broken connection is noticed when it is read.
+    fn send_all(&mut self, deliveries: Vec<(u64, Delivery)>, ring: Option<&Ring>) {
         for (id, delivery) in deliveries {
             let Some(link) = self.links.get_mut(&id) else { continue };
             let _ = match (delivery, ring) {
@@ -357,22 +357,22 @@ impl Control {
 
     /// Ends the feed some time after the last consumer left, of this feed or of another that this process serves.
     fn linger(&mut self) {
-        let options = &self.shared.options;
-        if let Some(limit) = options.attendance.end_if_alone(options.first_consumer, options.linger, Instant::now()) {
+        let (launch, linger) = (&self.shared.launch, self.shared.options.linger_secs);
+        if let Some(limit) = launch.idle_shutdown.end_if_idle(launch.first_consumer, linger, Instant::now()) {
             let message = format!("nobody was attached for {:.0} s", limit.as_secs_f64());
             self.shared.break_off(Failure::new(FailureKind::Stopped, message));
         }
     }
 
-    /// Tells consumers of a source that hangs, or gives up on it.
+    /// Tells consumers about a source that hangs, or gives up on it.
     fn watch(&mut self) {
         let anybody = self.links.values().any(Link::is_consumer);
         if let Some(failure) = self.watchdog.look(&self.shared, anybody) {
-            tracing::error!("{}", failure.message);
+            tracing::error!("{}", failure.message.worded(self.shared.launch.reader));
             self.shared.break_off(failure);
             return;
         }
-        // Who doesn't listen is told when it does.
+        // A consumer that doesn't read now is told when it does.
         for (&id, link) in self.links.iter_mut().filter(|(_, link)| link.is_consumer() && !link.channel.has_outgoing())
         {
             if let Some(word) = self.watchdog.word_for(id) {
@@ -381,35 +381,36 @@ impl Control {
         }
     }
 
-    /// At the feed's end: tells everybody, waits until they were told, and closes; true once the name is to be given back. A feed
-    /// that has failed stays, for those who come later.
-    fn say_goodbye(&mut self) -> bool {
-        let (farewell, stays) = {
+    /// At the feed's end: tells everybody, waits until all have been told, and closes; true once the name is to be given back. A
+    /// feed
+    /// that has failed stays, for consumers that come later.
+    fn send_end_notices(&mut self) -> bool {
+        let (end_notice, stays) = {
             let state = self.shared.lock();
             let phase = state.machine.phase();
-            let farewell = match (phase, &state.failure) {
+            let end_notice = match (phase, &state.failure) {
                 (Phase::Starting | Phase::Running | Phase::Draining, _) => return false,
                 (_, Some(failure)) => Reply::Failed(failure.clone()),
                 (_, None) => Reply::Ended,
             };
-            (farewell, phase == Phase::Failed && !state.is_closing)
+            (end_notice, phase == Phase::Failed && !state.is_closing)
         };
-        // Who comes to look at a feed that has failed may do so.
-        let hears = |link: &Link| link.stage != Stage::New && !(stays && link.stage == Stage::Visitor);
+        // Control clients may still ask a feed that has failed.
+        let hears = |link: &Link| link.stage != Stage::New && !(stays && link.stage == Stage::ControlClient);
         let told: Vec<u64> = self.links.iter().filter(|(_, link)| hears(link)).map(|(&id, _)| id).collect();
         if stays && told.is_empty() {
             return false;
         }
         fault::point("server:goodbye");
         for link in self.links.values_mut().filter(|link| hears(link)) {
-            let _ = link.channel.send(&farewell, vec![]);
+            let _ = link.channel.send(&end_notice, vec![]);
         }
         let began = Instant::now();
-        while self.links.values().any(|link| link.channel.has_outgoing()) && began.elapsed() < FAREWELL {
+        while self.links.values().any(|link| link.channel.has_outgoing()) && began.elapsed() < END_NOTICE_TIMEOUT {
             self.sleep(false);
             self.links.retain(|_, link| link.channel.flush().is_ok());
         }
-        // A forked worker of the loader may hold the sockets open: closing ours would not tell anybody.
+        // A forked worker of the loader may hold the sockets open: closing ours would not end the connection.
         let over = self.links.iter().filter(|(id, _)| !stays || told.contains(id));
         over.for_each(|(_, link)| link.channel.shut_down());
         if stays {
@@ -426,15 +427,15 @@ impl Link {
     }
 }
 
-fn welcome(shared: &Shared, id: u64, link: &mut Link, ring: &PublishedRing) -> Result<(), WireError> {
+fn welcome(shared: &Shared, id: u64, link: &mut Link, ring: &Ring) -> Result<(), WireError> {
     let (Ok(page), Ok(bell)) = (CursorHandle::create(), Doorbell::new()) else {
         tracing::warn!("feed {:?}: no descriptors left for pid {}", shared.name, link.peer.pid);
         return Err(WireError::Closed);
     };
     let own = |fd: rustix::fd::BorrowedFd<'_>| fd.try_clone_to_owned().map(Arc::new).map_err(|_| WireError::Closed);
     let fds = vec![own(shared.head.as_fd())?, Arc::clone(&ring.memory), own(page.as_fd())?, own(bell.as_fd())?];
-    let (ring_info, order) = (ring.info.clone(), shared.options.order.clone());
-    link.channel.send(&Reply::Welcome { ring: ring_info, run: shared.options.run, order }, fds)?;
+    let (ring_info, order) = (ring.info.clone(), shared.launch.order.clone());
+    link.channel.send(&Reply::Welcome { ring: ring_info, run: shared.launch.run, order }, fds)?;
     fault::point("server:welcomed");
     let page = Page { handle: page, bell: Arc::new(bell) };
     shared.lock().machine.attach(id, page, link.peer.clone(), ring.info.generation, shared.meter.time());

@@ -1,4 +1,4 @@
-//! What happened to a feed lately: who came and went, what broke. For whoever watches; nothing depends on it.
+//! What happened to a feed lately: consumers that came and went, faults. For display only.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use crate::proc::harmless;
 use crate::stats::Event;
 
-/// What can happen. All are counted from the start: a count that comes to be with its first event would hide that one from
+/// The kinds of events. All are counted from the start: a counter that appears with its first event would hide that event from
 /// whoever looks at differences.
 const KINDS: [&str; 10] =
     ["joined", "left", "died", "detached", "epoch", "abandoned", "ring", "stuck", "failed", "stopped"];
 /// How many are kept.
 const MOST: usize = 64;
-/// The longest text of one: a message with all of them has to fit on the wire.
+/// The longest text of an event: a message with all of them has to fit on the wire.
 const LONGEST: usize = 500;
 
-/// Of epochs that follow each other within this time, the last is kept.
+/// Of epochs that follow each other within this time, only the last one is kept.
 const APART: Duration = Duration::from_secs(1);
 const EPOCH: &str = "epoch";
 
@@ -34,7 +34,7 @@ impl Default for Events {
 
 impl Events {
     pub fn note(&mut self, kind: &'static str, pid: Option<u32>, text: &str) {
-        // Short epochs would push out what matters.
+        // Many short epochs would push out what matters.
         let is_epoch = |(at, event): &(Instant, Event)| event.kind == EPOCH && at.elapsed() < APART;
         if kind == EPOCH && self.recent.back().is_some_and(is_epoch) {
             self.recent.pop_back();
@@ -60,7 +60,7 @@ impl Events {
     }
 }
 
-/// The first line, as far as it goes.
+/// The first line, cut to the longest length.
 pub(super) fn short(text: &str) -> String {
     harmless(text.lines().next().unwrap_or_default()).chars().take(LONGEST).collect()
 }

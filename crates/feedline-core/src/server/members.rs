@@ -1,4 +1,4 @@
-//! A consumer's page and bell, and what is shown of consumers.
+//! A consumer's page and bell, and the numbers of consumers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::Machine;
 use crate::read_mode::ReadMode;
 use crate::stats::ConsumerStats;
 
-/// What the server has of a consumer: its page, and the bell that it rings.
+/// The server's side of a consumer: its page, and the bell that it rings.
 pub(super) struct Page {
     pub handle: CursorHandle,
     pub bell: Arc<Doorbell>,
@@ -45,7 +45,7 @@ impl MemberPage for Page {
     }
 }
 
-/// Of all consumers; `age` tells how long a sample has been there.
+/// The numbers of all consumers; `age` tells how long a sample has been there.
 pub(super) fn consumer_stats(machine: &Machine, age: impl Fn(u64) -> Duration) -> Vec<ConsumerStats> {
     let log = machine.log();
     let mut jobs = BTreeMap::new();
@@ -58,7 +58,7 @@ pub(super) fn consumer_stats(machine: &Machine, age: impl Fn(u64) -> Duration) -
         let page = &member.page.handle;
         let cursor = page.cursor.load(Ordering::Relaxed);
         let (mode, copies_because) = ReadMode::words(page.mode.load(Ordering::Relaxed));
-        // A consumer that waits for its turn, or for its epoch, has no place yet.
+        // A consumer that waits for its turn, or for its epoch, has no position yet.
         let has_place = log.cursor(id).is_some_and(|(_, released)| released.is_some());
         let is_joined = member.is_joined();
         let lag_samples = if is_joined && has_place { log.head().saturating_sub(cursor) } else { 0 };

@@ -1,31 +1,32 @@
-//! Where the producer's time goes, and when samples were published: two looks at the clock for a batch.
+//! What the producer spends its time on, and when samples were published: two readings of the clock for a batch.
 //!
-//! Written by the producer alone, read by whoever asks for statistics; a reader never makes it wait. The clock goes in ticks
-//! of the kernel (1 to 10 ms), because a look at the exact one costs 5 % of a tiny batch. What is shorter than a tick gets all
+//! Only the producer writes it, and threads that want statistics read it; a reader never makes the producer wait. The clock
+//! advances in ticks
+//! of the kernel (1 to 10 ms), because reading the exact one costs 5 % of a tiny batch. What is shorter than a tick gets all
 //! of one or nothing, in proportion to its length: right on average, and the sum is always right.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use feedline_protocol::Time;
+use feedline_shm::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 
 /// What the producer does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doing {
-    /// Nothing that counts: it has not begun, or it is over.
+    /// Nothing that counts: it has not begun, or it has ended.
     Nothing = 0,
-    /// The source has the say.
+    /// It waits for the source.
     Loading = 1,
-    /// A batch is on its way into the ring.
+    /// It copies a batch into the ring.
     Copying = 2,
-    /// There is no room, or no need for more.
+    /// It waits: the ring is full, or nobody needs more.
     Waiting = 3,
 }
 
-/// A clock for each of them.
+/// A clock for each activity.
 #[derive(Debug)]
 pub(super) struct Meter {
     /// In nanoseconds of the coarse clock.
@@ -36,7 +37,7 @@ pub(super) struct Meter {
     /// Since when, in nanoseconds after `began`.
     since: AtomicU64,
     nanos: [AtomicU64; 4],
-    /// What readers were told last. The producer has no part in it.
+    /// What readers were told last. The producer doesn't use it.
     shown: Mutex<[f64; 4]>,
 }
 
@@ -50,7 +51,7 @@ pub(super) struct Spent {
     pub in_call: f64,
 }
 
-/// The kernel's clock, as its last tick left it: a seventh of the price of the exact one.
+/// The kernel's clock as of its last tick: a seventh of the cost of the exact one.
 fn coarse_nanos() -> u64 {
     let now = clock_gettime(ClockId::MonotonicCoarse);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -77,7 +78,7 @@ impl Meter {
         Time::new(Duration::from_nanos(self.now()))
     }
 
-    /// The producer does this from now on. Tells what it did before.
+    /// The producer does this from now on. Returns what it did before.
     pub fn turn(&self, doing: Doing) -> Doing {
         let before = self.doing.load(Ordering::Relaxed);
         let (since, now) = (self.since.load(Ordering::Relaxed), self.now());
@@ -87,7 +88,7 @@ impl Meter {
         }
         let turns = self.turns.load(Ordering::Relaxed);
         self.turns.store(turns + 1, Ordering::Relaxed);
-        // With the reader's fence: who sees any of the stores below sees the odd number.
+        // Pairs with the reader's fence: a reader that sees any of the stores below sees the odd number.
         fence(Ordering::Release);
         let clock = &self.nanos[before as usize];
         clock.store(clock.load(Ordering::Relaxed) + (now - since), Ordering::Relaxed);
@@ -97,7 +98,7 @@ impl Meter {
         Doing::from(before)
     }
 
-    /// When the producer last turned to something else.
+    /// When the producer last changed its activity.
     pub fn last_turn(&self) -> Duration {
         Duration::from_nanos(self.since.load(Ordering::Relaxed))
     }
@@ -107,12 +108,14 @@ impl Meter {
         Duration::from_nanos(self.now())
     }
 
-    /// What was spent on what, up to now. No clock is ever behind an earlier look, and together they show the time that passed.
+    /// The time spent on each activity, up to now. No clock is ever behind an earlier reading, and together they show the time
+    /// that passed.
     pub fn spent(&self) -> Spent {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.shown.lock();
         let (nanos, in_call) = self.read();
-        // A turn that has looked at the clock and is held up before it says so gives that time to another clock than was shown.
-        // What passed since the last look then goes to the clocks that are ahead of what was shown, in proportion.
+        // A producer that has read the clock and is delayed before it stores the new activity gives that time to another clock
+        // than was shown.
+        // What passed since the last reading then goes to the clocks that are ahead of what was shown, in proportion.
         let ahead: [u64; 4] = std::array::from_fn(|index| nanos[index].saturating_sub(shown[index] as u64));
         let passed = nanos.iter().sum::<u64>() as f64 - shown.iter().sum::<f64>();
         let part = (passed / ahead.iter().sum::<u64>().max(1) as f64).clamp(0.0, 1.0);
@@ -128,7 +131,7 @@ impl Meter {
         }
     }
 
-    /// All clocks, with what is under way, and the length of the source's call.
+    /// All clocks, including the current activity, and the length of the source's call.
     fn read(&self) -> ([u64; 4], u64) {
         loop {
             // First: what was done by then is known by what is read next.
@@ -163,12 +166,12 @@ impl From<u32> for Doing {
 /// When samples were published, to a tenth of a second.
 #[derive(Debug, Default)]
 pub(super) struct Stamps {
-    /// What the head came to within a tenth of a second from then, since the server began.
+    /// How far the head had come within a tenth of a second from then, since the server began.
     marks: VecDeque<(u64, Duration)>,
 }
 
 const APART: Duration = Duration::from_millis(100);
-/// Then every other one goes.
+/// Beyond this, every other one is dropped.
 const MOST: usize = 4096;
 
 impl Stamps {

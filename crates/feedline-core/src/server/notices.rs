@@ -1,17 +1,25 @@
-//! What the state machine has to say, in words: for the log, and for whoever watches.
+//! Words for what the state machine reports: for the log, and for the events.
 
 use feedline_protocol::server::Notice;
 
 use super::{Shared, State};
+use crate::explain::Text;
+use crate::options::Name;
+use crate::text;
 
-/// How others need not wait for a slow consumer, if the ring has no room, or if it is too many epochs behind.
-const RING_IS_FULL: &str =
-    "lag=\"history\" lets them run ahead as far as history= reaches, lag=\"skip\" lets it lose samples";
-const EPOCHS_ARE_FULL: &str =
-    "epochs_ahead= lets them run more epochs ahead, where they fit the ring, lag=\"skip\" lets it lose samples";
+/// How others can avoid waiting for a slow consumer, if the ring is full, or if it is too many epochs behind.
+fn without_waiting(by_epochs: bool) -> Text {
+    let (skip, its_loss) = (Name::lag.of_value("skip"), " lets it lose samples");
+    if by_epochs {
+        let ahead = " lets them run more epochs ahead, where they fit the ring, ";
+        return text![Name::epochs_ahead.named(), ahead, skip, its_loss];
+    }
+    let (kept, ahead) = (Name::history.named(), " lets them run ahead as far as ");
+    text![Name::lag.of_value("history"), ahead, kept, " reaches, ", skip, its_loss]
+}
 
 impl Shared {
-    /// Hands on what has happened.
+    /// Logs and records what has happened.
     pub(super) fn report(&self, state: &mut State) {
         for notice in state.machine.take_notices() {
             self.report_one(&notice, state);
@@ -20,7 +28,7 @@ impl Shared {
 
     fn report_one(&self, notice: &Notice, state: &mut State) {
         let name = &self.name;
-        let secs = self.options.stall_timeout.as_secs_f64();
+        let secs = self.options.stall_timeout_secs.as_secs_f64();
         let events = &mut state.events;
         match *notice {
             Notice::Joined { pid, epoch, batch_size } => {
@@ -45,16 +53,17 @@ impl Shared {
                 tracing::warn!("feed {name:?}: epoch {epoch} had {samples} samples where {expected} were expected");
             }
             Notice::Lagging { pid, behind, by_epochs } => {
-                let way_out = if by_epochs { EPOCHS_ARE_FULL } else { RING_IS_FULL };
+                let way_out = without_waiting(by_epochs).worded(self.launch.reader);
                 tracing::warn!(
                     "feed {name:?}: pid {pid} is {behind} samples behind, and the others wait for it\n  {way_out}"
                 );
             }
             Notice::RanksMissing { epoch, came, world, waited } => {
-                let secs = waited.as_secs_f64();
+                let (secs, limit) = (waited.as_secs_f64(), text![Name::stall_timeout_secs.named()]);
+                let limit = limit.worded(self.launch.reader);
                 tracing::warn!(
                     "feed {name:?}: {came} of {world} ranks have begun with epoch {epoch}, and after {secs} s it is not kept for \
-                     the others any longer (stall_timeout_secs)\n  all ranks must do the same: iterate on all of them, or on none"
+                     the others any longer ({limit})\n  all ranks must do the same: iterate on all of them, or on none"
                 );
             }
         }

@@ -1,70 +1,81 @@
-//! The appending side: takes batches from the source, copies, publishes. Waiting for room is `backpressure`'s, making rings `replace`'s.
+//! The appending side: has the source claim samples, epoch after epoch. Waiting for room is `backpressure`'s, making rings `replace`'s;
+//! a claim publishes itself (`claim`).
 //!
 //! ```text
-//! begin epoch ──▶ next ──▶ claim ──▶ copy ──▶ publish ─┐
-//!      ▲            ▲        │ full: sleep on bells     │
-//!      │            └────────┼──────────────────────────┘
-//!      └── end, or nobody needs the rest
+//! begin epoch ──▶ append ──▶ claim (full: sleep on bells) ─┐
+//!      ▲             └◀────────────────────────────────────┤
+//!      └── end, when all is filled, or nobody needs the rest
 //! ```
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use feedline_protocol::log::Run;
 use feedline_protocol::server::{Begun, Progress};
 use feedline_protocol::{EpochLength, UNKNOWN};
-use feedline_shm::{RingWriter, fault};
+use feedline_shm::fault;
 
 use super::Shared;
-use crate::batch::{Batch, Leaf};
-use crate::error::{Error, Failure, FailureKind};
-use crate::ring_info::RingInfo;
-use crate::schema::{Mismatch, Schema};
-use crate::source::{Length, Source};
-use crate::whole::Encoded;
-
-/// Why appending stopped in the middle of an epoch.
-pub(super) enum Halt {
-    /// Nobody needs the rest of this epoch; the next one should begin.
-    Abandoned,
-    /// The server was stopped, or lingered long enough.
-    Stopped,
-    /// It can't go on.
-    Failed(Failure),
-}
-
-impl From<Failure> for Halt {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
-    }
-}
-
-impl From<Error> for Halt {
-    fn from(error: Error) -> Self {
-        Self::Failed(Failure::server(&error))
-    }
-}
-
-/// The ring in use, with what belongs to it.
-pub(super) struct Ring {
-    pub writer: RingWriter,
-    pub info: RingInfo,
-    pub strides: Vec<u64>,
-}
+use super::appender::Appender;
+use super::claim::Claim;
+use super::ring::Ring;
+use crate::error::{Failure, FailureKind};
+use crate::source::{Halt, Length, Source};
 
 pub(super) struct Producer<'a> {
-    pub shared: &'a Shared,
-    pub ring: Option<Ring>,
+    pub shared: &'a Arc<Shared>,
+    pub ring: Option<Arc<Ring>>,
     /// What the source said of itself.
     pub length: Length,
     pub poll: Poll<'a>,
+    /// What was claimed in this epoch, by this server.
+    claimed: Claimed,
     /// The ring has the history that was asked for, as far as that can be known.
     pub has_history: bool,
     /// A ring could not be replaced, and the log says so already.
     pub is_short_of_memory: bool,
 }
 
+/// The source's own batches that were claimed in this epoch.
+#[derive(Default)]
+struct Claimed {
+    batches: u64,
+    /// Where the last ones ended, in the epoch: they may be given back.
+    ends: VecDeque<u64>,
+}
+
+/// More batches than this are not open at once.
+const MOST_ENDS: usize = 1 << 16;
+
+impl Claimed {
+    fn count(&mut self, run: Run, left: u64) {
+        // What was given back is claimed again.
+        while self.ends.back().is_some_and(|&end| end > run.index) {
+            self.ends.pop_back();
+            self.batches -= 1;
+        }
+        if run.samples == left {
+            self.ends.push_back(run.index + run.samples);
+            self.batches += 1;
+        }
+        if self.ends.len() > MOST_ENDS {
+            self.ends.pop_front();
+        }
+    }
+
+    /// How many samples the last one has.
+    fn tail(&self) -> u64 {
+        let mut ends = self.ends.iter().rev();
+        let last = ends.next().copied().unwrap_or(0);
+        last - ends.next().copied().unwrap_or(0)
+    }
+}
+
 /// The caller's hook: called at least ten times a second while the server sleeps; an error ends the feed.
 pub(super) type Poll<'a> = &'a mut dyn FnMut() -> Result<(), Failure>;
 
 /// Serves all epochs, then waits until they are read.
-pub(super) fn run(shared: &Shared, source: &mut dyn Source, poll: Poll<'_>) -> Result<(), Failure> {
+pub(super) fn run(shared: &Arc<Shared>, source: &mut dyn Source, poll: Poll<'_>) -> Result<(), Failure> {
     let length = source.length();
     let samples = shared.options.samples.or(length.samples);
     shared.head.set_length(EpochLength {
@@ -72,7 +83,15 @@ pub(super) fn run(shared: &Shared, source: &mut dyn Source, poll: Poll<'_>) -> R
         batches: length.batches.unwrap_or(UNKNOWN),
         tail: UNKNOWN,
     });
-    let mut producer = Producer { shared, ring: None, length, poll, has_history: false, is_short_of_memory: false };
+    let mut producer = Producer {
+        shared,
+        ring: None,
+        length,
+        poll,
+        claimed: Claimed::default(),
+        has_history: false,
+        is_short_of_memory: false,
+    };
     match producer.epochs(source) {
         Ok(()) | Err(Halt::Abandoned | Halt::Stopped) => Ok(()),
         Err(Halt::Failed(failure)) => {
@@ -87,7 +106,7 @@ pub(super) fn run(shared: &Shared, source: &mut dyn Source, poll: Poll<'_>) -> R
 impl Producer<'_> {
     fn epochs(&mut self, source: &mut dyn Source) -> Result<(), Halt> {
         let options = &self.shared.options;
-        let (mut had, mut complete) = options.resume.map_or((0, 0), |at| (at.index, at.epoch));
+        let (mut had, mut complete) = self.shared.launch.resume.map_or((0, 0), |at| (at.index, at.epoch));
         let mut next = complete;
         while options.epochs.is_none_or(|epochs| complete < epochs) {
             self.wait_for_epoch()?;
@@ -113,17 +132,19 @@ impl Producer<'_> {
             if source.is_exhausted() {
                 break;
             }
-            self.end_epoch(epoch, length)?;
+            if let Some(length) = length {
+                self.end_epoch(epoch, length)?;
+            }
             fault::point("server:epoch_ended");
             next = epoch + 1;
             // An epoch that everybody left in the middle was nobody's.
             complete += u64::from(length.is_some());
-            if options.policy.replay {
+            if options.replay {
                 break;
             }
         }
         source.finish();
-        if options.policy.replay {
+        if options.replay {
             return self.replay();
         }
         self.shared.change(|state| state.machine.drain(&self.shared.head));
@@ -142,35 +163,48 @@ impl Producer<'_> {
         Ok(())
     }
 
-    /// Appends one epoch: how long it was, or `None` if it was abandoned.
+    /// Appends one epoch: how long it was, or `None` if it was abandoned, and is over.
     fn epoch(&mut self, source: &mut dyn Source) -> Result<Option<EpochLength>, Halt> {
-        let mut length = EpochLength::default();
-        let had = {
-            let state = self.shared.lock();
-            let log = state.machine.log();
-            log.locate(log.head()).map_or(0, |(_, index)| index)
-        };
+        let had = self.next_index();
+        self.claimed = Claimed::default();
         loop {
-            let appended = match self.next(source) {
-                Ok(appended) => appended,
+            let before = if source.keeps_state() { self.next_index() } else { 0 };
+            match self.append(source) {
+                Ok(true) => {}
+                Ok(false) if self.has_settled()? => break,
+                Ok(false) => continue,
                 Err(Halt::Abandoned) => return Ok(None),
                 Err(halt) => return Err(halt),
-            };
-            match appended {
-                Some(0) => {}
-                Some(count) => {
-                    length.samples += count;
-                    length.batches += 1;
-                    length.tail = count;
-                    if source.keeps_state() {
-                        self.mark(source)?;
-                    }
-                }
-                // Of an epoch that began before this server, it has counted only a part.
-                None if had > 0 => return Ok(Some(self.shared.head.length())),
-                None => return Ok(Some(length)),
+            }
+            if source.keeps_state() && self.next_index() != before {
+                self.mark(source)?;
             }
         }
+        // Of an epoch that began before this server, it has counted only a part.
+        if had > 0 {
+            return Ok(Some(self.shared.head.length()));
+        }
+        let (batches, tail) = (self.claimed.batches, self.claimed.tail());
+        Ok(Some(EpochLength { samples: self.next_index(), batches, tail }))
+    }
+
+    /// Everything is claimed: waits until it is filled. False if some of it was given back, and is to be claimed again.
+    fn has_settled(&mut self) -> Result<bool, Halt> {
+        let before = self.next_index();
+        let shared = Arc::clone(self.shared);
+        let is_filling = shared.lock().machine.log().is_filling();
+        if is_filling {
+            let _inside = shared.watch.enter(&shared.meter);
+            self.wait_until(|state| !state.machine.log().is_filling())?;
+        }
+        Ok(self.next_index() == before)
+    }
+
+    /// The number in the epoch of the sample that is claimed next.
+    pub fn next_index(&self) -> u64 {
+        let state = self.shared.lock();
+        let log = state.machine.log();
+        log.locate(log.claimed()).map_or(0, |(_, index)| index)
     }
 
     /// Tells the source how far it has come, and what of it is still needed.
@@ -183,105 +217,43 @@ impl Producer<'_> {
         Ok(())
     }
 
-    fn next(&mut self, source: &mut dyn Source) -> Result<Option<u64>, Halt> {
+    fn append(&mut self, source: &mut dyn Source) -> Result<bool, Halt> {
         let wanted = self.shared.change(|state| {
-            state.machine.halted(self.shared.meter.time())?;
+            state.machine.halted(&self.shared.head, self.shared.meter.time())?;
             Ok::<_, feedline_protocol::server::Halt>(state.machine.wanted_growth(1))
         })?;
         if let Some(window) = wanted {
             self.grow_for_consumers(window);
         }
-        fault::point("server:before_next");
-        let inside = self.shared.watch.enter(&self.shared.meter);
-        let next = source.next();
+        let appended = source.append(&mut Appender(self));
         // A source may fork, and the child come back to us: the ring is its parent's.
-        if !self.shared.origin.is_here() {
-            return Err(Halt::Stopped);
-        }
-        let Some(batch) = next? else { return Ok(None) };
-        drop(inside);
-        fault::point("server:after_next");
-        let mismatch = |Mismatch(message)| {
-            let way_out = "a feed's batches must keep their types and shapes; pad them to a fixed shape, or serve whole batches \
-                           of any shape with whole_batches=True";
-            Failure::new(FailureKind::Schema, format!("{message}\n  {way_out}"))
-        };
-        if self.ring.is_none() {
-            self.begin_feed(&batch)?;
-        }
-        let ring = self.ring.as_mut().expect("set just above");
-        let samples = ring.info.schema.samples_in(&batch).map_err(mismatch)?;
-        if samples == 0 {
-            return Ok(Some(0));
-        }
-        match &ring.info.schema {
-            Schema::Cut { .. } => self.append_cut(&batch, samples)?,
-            Schema::Whole { .. } => self.append_whole(&batch)?,
-        }
-        Ok(Some(samples))
+        if self.shared.origin.is_here() { appended } else { Err(Halt::Stopped) }
     }
 
-    fn append_cut(&mut self, batch: &Batch<'_>, samples: u64) -> Result<(), Halt> {
+    /// `None` if the next sample is no longer the one with this index.
+    pub fn claim_samples(&mut self, index: Option<u64>, samples: u64, left: u64) -> Result<Option<Claim>, Halt> {
         self.grow_for_source(samples, 0)?;
-        self.claim(samples, 0)?;
+        let run = self.claim(samples, 0)?;
         fault::point("server:claimed");
-        let shared = self.shared;
-        let first = u128::from(shared.lock().machine.log().head());
-        let ring = self.ring_mut();
-        let left: Vec<u8> = (1..=samples as u32).rev().flat_map(u32::to_le_bytes).collect();
-        ring.writer.write(0, first * 4, &left);
-        let mut bytes = 0;
-        for (index, leaf) in batch.leaves.iter().enumerate() {
-            let Leaf::Array(array) = leaf else { continue };
-            let stride = u128::from(ring.strides[index + 1]);
-            if stride > 0 {
-                fault::point("server:copying");
-                match ring.info.schema.reordered(index, array) {
-                    None => ring.writer.write(index + 1, first * stride, array.data),
-                    Some(bytes) => ring.writer.write(index + 1, first * stride, &bytes),
-                }
-                bytes += array.data.len() as u64;
-            }
+        if index.is_some_and(|index| index != run.index) {
+            self.shared.lock().machine.give_back(run.first);
+            return Ok(None);
         }
-        fault::point("server:copied");
-        self.publish(bytes);
-        Ok(())
+        self.claimed.count(run, left);
+        Ok(Some(Claim::new(self.shared, self.ring(), run, left)))
     }
 
-    fn append_whole(&mut self, batch: &Batch<'_>) -> Result<(), Halt> {
-        let encoded = Encoded::new(batch);
-        let len = encoded.len_bytes();
-        self.grow_for_source(1, len)?;
-        let start = self.claim(1, len)?;
-        let shared = self.shared;
-        let sample = u128::from(shared.lock().machine.log().head());
-        let ring = self.ring_mut();
-        ring.writer.write(0, sample * 16, &[start.to_le_bytes(), len.to_le_bytes()].concat());
-        for (offset, bytes) in encoded.pieces() {
-            ring.writer.write(1, u128::from(start + offset), bytes);
-        }
-        self.publish(len);
-        Ok(())
+    pub fn claim_batch(&mut self, len_bytes: u64) -> Result<Claim, Halt> {
+        self.grow_for_source(1, len_bytes)?;
+        let run = self.claim(1, len_bytes)?;
+        self.claimed.count(run, 1);
+        Ok(Claim::whole(self.shared, self.ring(), run, len_bytes))
     }
 
-    fn publish(&self, bytes: u64) {
-        let mut state = self.shared.lock();
-        state.machine.publish(&self.shared.head);
-        fault::point("server:published");
-        state.machine.announce(&self.shared.head);
-        let (head, oldest) = (state.machine.log().head(), state.machine.log().oldest());
-        state.stamps.forget_before(oldest);
-        state.stamps.note(head, self.shared.meter.last_turn());
-        state.batches += 1;
-        state.bytes += bytes;
-        drop(state);
-        fault::point("server:announced");
-    }
-
-    fn end_epoch(&mut self, epoch: u64, length: Option<EpochLength>) -> Result<(), Halt> {
+    fn end_epoch(&mut self, epoch: u64, length: EpochLength) -> Result<(), Halt> {
         if self.ring.is_none() && self.shared.lock().ring.is_none() {
             // A loader that goes on at an epoch's end has yielded it before.
-            if self.shared.options.resume.is_none() {
+            if self.shared.launch.resume.is_none() {
                 tracing::warn!("feed {:?}: the loader yielded nothing in its first epoch", self.shared.name);
             }
             self.publish_empty()?;
@@ -290,11 +262,7 @@ impl Producer<'_> {
         Ok(())
     }
 
-    pub fn ring(&self) -> &Ring {
-        self.ring.as_ref().expect("batches are appended only to a ring")
-    }
-
-    fn ring_mut(&mut self) -> &mut Ring {
-        self.ring.as_mut().expect("batches are appended only to a ring")
+    pub fn ring(&self) -> &Arc<Ring> {
+        self.ring.as_ref().expect("samples are claimed only in a ring")
     }
 }

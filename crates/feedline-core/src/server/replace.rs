@@ -1,74 +1,68 @@
 //! Making rings: the first one, and others in its place.
 //!
-//! A ring is replaced, never resized. Old mappings keep the old memory, which is never written to again, so nobody's view
-//! changes. Whatever has to be true of the log and its consumers from the new ring on is made true under the same lock.
+//! A ring is replaced, never resized. Old mappings keep the old memory. What was published there is never written to again, so
+//! nobody's view changes; a claim that is open fills its slots there, and is carried over when it is committed. Whatever has to be true of the log and its consumers from the new ring on is made true under the same lock.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use feedline_protocol::log::Size;
+use feedline_protocol::log::{Size, Transfer};
 use feedline_protocol::{EpochLength, UNKNOWN};
 use feedline_shm::{RingWriter, fault};
 
-use super::producer::{Halt, Producer, Ring};
-use super::shape::{History, PublishedRing, allocate, first_ring, ring_info, with_history};
-use super::{Options, State};
-use crate::batch::Batch;
+use super::producer::Producer;
+use super::ring::Ring;
+use super::shape::{allocate, first_ring, ring_info, with_history};
+use super::{First, State};
 use crate::error::Error;
 use crate::limits::size_text;
-use crate::ring_info::{RingInfo, Told, strides};
+use crate::options::{History, Options};
+use crate::ring_info::{RingInfo, Told};
 use crate::schema::Schema;
-use crate::source::Length;
-use crate::whole::Encoded;
+use crate::source::{Halt, Length};
 
-/// A ring that nobody knows of yet, with the descriptor that consumers will get.
+/// A ring that nobody knows of yet, with the descriptor that consumers will get, and what was copied into it.
 pub(super) struct Prepared {
     writer: RingWriter,
     info: RingInfo,
     memory: Arc<OwnedFd>,
+    transfer: Transfer,
 }
 
 impl Prepared {
     fn new(info: RingInfo, batch_bytes: u64, options: &Options) -> Result<Self, Error> {
         let writer = allocate(&info, batch_bytes, options.history_dir.as_deref())?;
-        let memory = writer.memfd().share()?;
-        Ok(Self { writer, info, memory: Arc::new(memory) })
+        let memory = Arc::new(writer.memory().share()?);
+        Ok(Self { writer, info, memory, transfer: Transfer::default() })
     }
 }
 
 impl Producer<'_> {
-    /// Decides the schema and makes the first ring.
-    pub fn begin_feed(&mut self, batch: &Batch<'_>) -> Result<(), Halt> {
+    /// Makes the first ring.
+    pub fn begin_feed(&mut self, first: &First) -> Result<(), Halt> {
         let options = &self.shared.options;
-        let schema = Schema::of(batch, options.whole_batches);
-        let (samples, bytes) = match &schema {
-            Schema::Cut { .. } => {
-                let samples = schema.samples_in(batch).unwrap_or(0);
-                (samples, samples.max(1).saturating_mul(strides(&schema).iter().sum()))
-            }
-            Schema::Whole { .. } => (1, Encoded::new(batch).len_bytes()),
-        };
-        self.correct_length(&schema, samples);
+        let samples = first.batch_samples;
+        self.correct_length(&first.schema, samples);
         let length = self.shared.head.length();
         let known = |number: u64| (number != UNKNOWN).then_some(number);
         // Where only batches are counted, the first one tells how much memory they take.
         let epoch = known(length.samples).or_else(|| known(length.batches).map(|count| count.saturating_mul(samples)));
         self.has_history = epoch.is_some() || matches!(options.history, History::Bytes(_));
-        let mut first = first_ring(&schema, options, samples, bytes, epoch.or(self.has_history.then_some(0)))?;
+        let mut info = first_ring(first, options, epoch.or(self.has_history.then_some(0)))?;
         if let (Schema::Whole { .. }, Length { samples: Some(samples), batch_size: Some(batch_size), .. }) =
-            (&schema, self.length)
+            (&first.schema, self.length)
         {
-            first.told = Some(Told { samples, batch_size });
+            info.told = Some(Told { samples, batch_size });
         }
         let info = {
             let state = self.shared.lock();
-            let window = if matches!(schema, Schema::Cut { .. }) { state.machine.wanted_window() } else { 0 };
+            let window = if matches!(first.schema, Schema::Cut { .. }) { state.machine.wanted_window() } else { 0 };
             // Whoever is here already came while the feed was empty and got an empty ring.
             let before = state.ring.as_ref().map(|ring| ring.info.generation);
-            let info = RingInfo { generation: before.unwrap_or(0), ..first };
+            let info = RingInfo { generation: before.unwrap_or(0), ..info };
             info.resized(info.size().widened(window, 0))
         };
-        let prepared = Prepared::new(info, bytes, options)?;
+        let prepared = Prepared::new(info, first.batch_bytes, options)?;
         self.install(prepared, |_| ());
         Ok(())
     }
@@ -102,45 +96,54 @@ impl Producer<'_> {
 
     /// Another ring of this size, with every intact sample in it. About 10 ms for 100 MB.
     pub fn prepare(&self, size: Size) -> Result<Prepared, Error> {
-        let (oldest, head, live_bytes) = {
-            let state = self.shared.lock();
-            let log = state.machine.log();
-            (log.oldest(), log.head(), log.live_bytes())
-        };
         let old = self.ring();
-        let info = old.info.resized(size);
-        let mut prepared = Prepared::new(info, old.strides.iter().sum(), &self.shared.options)?;
-        let writer = &mut prepared.writer;
-        for (lane, &stride) in old.strides.iter().enumerate().filter(|(_, stride)| **stride > 0) {
-            let first = u128::from(oldest) * u128::from(stride);
-            writer.copy_from(&old.writer, lane, first, (head - oldest) * stride);
-        }
-        if let Some((start, end)) = live_bytes {
-            writer.copy_from(&old.writer, 1, start.into(), end - start);
-        }
+        let mut prepared = Prepared::new(old.info.resized(size), old.strides.iter().sum(), &self.shared.options)?;
+        self.transfer(&mut prepared);
         Ok(prepared)
     }
 
-    /// Makes a ring known, and does under the same lock what goes with it.
-    pub fn install(&mut self, prepared: Prepared, also: impl FnOnce(&mut State)) {
-        let Prepared { writer, info, memory } = prepared;
-        let len_bytes = writer.layout().len_bytes();
-        fault::point("server:ring_prepared");
-        let published = PublishedRing { info: info.clone(), memory, len_bytes };
-        {
-            let mut state = self.shared.lock();
-            if self.ring.is_some() {
-                state.events.note("ring", None, &format!("another ring, of {}", size_text(len_bytes)));
+    /// Copies what was not there yet when this was last called. True if there was nothing.
+    fn transfer(&self, prepared: &mut Prepared) -> bool {
+        let Some(old) = &self.ring else { return true };
+        let rest: Vec<Vec<_>> = {
+            let state = self.shared.lock();
+            let log = state.machine.log();
+            prepared.transfer.rest(log).into_iter().map(|run| old.intact(run, log).collect()).collect()
+        };
+        for ranges in &rest {
+            let mut from = old.slots.claim(ranges.iter().copied()).expect("nobody fills what is intact");
+            for (index, range) in ranges.iter().enumerate() {
+                prepared.writer.write(range.lane, range.position, &*from.bytes_mut(index));
             }
-            state.ring = Some(Arc::new(published));
-            state.machine.install(info.shape(), &self.shared.head);
-            also(&mut state);
-            self.shared.report(&mut state);
         }
+        rest.is_empty()
+    }
+
+    /// Makes a ring known, and does under the same lock what goes with it. Nothing is claimed meanwhile, so each turn has less to
+    /// copy: what others have filled since the last.
+    pub fn install(&mut self, mut prepared: Prepared, also: impl FnOnce(&mut State)) {
+        fault::point("server:ring_prepared");
+        let mut state = loop {
+            self.transfer(&mut prepared);
+            let state = self.shared.lock();
+            if self.ring.is_none() || prepared.transfer.clone().rest(state.machine.log()).is_empty() {
+                break state;
+            }
+        };
+        let Prepared { writer, info, memory, .. } = prepared;
+        let ring = Arc::new(Ring::new(writer, info, memory));
+        if self.ring.is_some() {
+            state.events.note("ring", None, &format!("another ring, of {}", size_text(ring.len_bytes())));
+        }
+        state.ring = Some(Arc::clone(&ring));
+        state.machine.install(ring.info.shape(), &self.shared.head);
+        also(&mut state);
+        self.shared.report(&mut state);
+        drop(state);
         fault::point("server:ring_installed");
         self.shared.control_bell.ring();
         self.is_short_of_memory = false;
-        self.ring = Some(Ring { writer, strides: strides(&info.schema), info });
+        self.ring = Some(ring);
     }
 
     /// Makes room for the source's own batches, `samples` more in `bytes` of the byte lane: without it the feed can't go on.
@@ -153,14 +156,14 @@ impl Producer<'_> {
         if old.byte_lane > 0 && old.byte_window < 2 * bytes {
             size = size.widened(0, 4 * bytes);
         }
-        if self.shared.options.policy.replay {
-            let (head, end_bytes) = {
+        if self.shared.options.replay {
+            let (claimed, end_bytes) = {
                 let state = self.shared.lock();
                 let log = state.machine.log();
-                (log.head(), log.live_bytes().map_or(0, |(_, end)| end))
+                (log.claimed(), log.bytes_of(log.oldest()..log.claimed()).map_or(0, |bytes| bytes.end))
             };
             let doubled = |have: u64, need: u64| if need > have { need.max(2 * have) } else { have };
-            size.capacity = doubled(size.capacity, head + samples);
+            size.capacity = doubled(size.capacity, claimed + samples);
             size.byte_lane = if old.byte_lane > 0 { doubled(size.byte_lane, end_bytes + bytes + 64) } else { 0 };
         }
         if size != old {
@@ -179,7 +182,7 @@ impl Producer<'_> {
             let state = self.shared.lock();
             (state.batches, state.bytes)
         };
-        let per_sample = match &ring.info.schema {
+        let per_sample = match &*ring.info.schema {
             Schema::Whole { .. } if batches > 0 => bytes / batches,
             _ => ring.strides.iter().sum(),
         };

@@ -1,4 +1,4 @@
-//! Looks at everything that a server knows, for whoever asks how things stand.
+//! Collects everything that a server knows, for whoever asks for its numbers.
 
 use feedline_protocol::UNKNOWN;
 use feedline_protocol::log::{Lag, Log};
@@ -8,11 +8,11 @@ use super::Shared;
 use super::events::short;
 use super::members::consumer_stats;
 use super::meter::Spent;
-use super::shape::PublishedRing;
+use super::ring::Ring;
 use crate::schema::Schema;
 use crate::stats::ServerStats;
 
-/// Looks at everything, under the lock.
+/// Collects everything, under the lock.
 pub(super) fn stats(shared: &Shared) -> ServerStats {
     let mut state = shared.lock();
     state.machine.refresh(shared.meter.time());
@@ -21,10 +21,10 @@ pub(super) fn stats(shared: &Shared) -> ServerStats {
     let (head, oldest, size) = (log.head(), log.oldest(), log.size());
     let samples_per_epoch = shared.head.length().samples;
     let Spent { loading, copying, waiting, in_call } = shared.meter.spent();
-    // The one before counts until the next one begins, unless it was abandoned.
+    // The previous epoch counts until the next one begins, unless it was abandoned.
     let next = log.epoch();
     let (epoch, epoch_samples) = log.locate(head).filter(|&(epoch, _)| epoch + 1 >= next).unwrap_or((next, 0));
-    // With nobody there, what is in the ring waits for the first to come.
+    // Without consumers, what is in the ring waits for the first one.
     let floor = log.floor().unwrap_or_else(|| log.entrance()).max(head.saturating_sub(size.window));
     ServerStats {
         name: shared.name.clone(),
@@ -37,7 +37,7 @@ pub(super) fn stats(shared: &Shared) -> ServerStats {
             Phase::Failed => "failed",
         }
         .into(),
-        why: state.failure.as_ref().map(|failure| short(&failure.message)),
+        why: state.failure.as_ref().map(|failure| short(&failure.message.worded(shared.launch.reader))),
         uptime_secs: shared.meter.uptime().as_secs_f64(),
         epoch,
         epochs: shared.options.epochs,
@@ -46,30 +46,30 @@ pub(super) fn stats(shared: &Shared) -> ServerStats {
         samples: head,
         batches: state.batches,
         whole_batches: ring
-            .is_some_and(|ring| matches!(ring.info.schema, Schema::Whole { .. }) && !ring.info.is_placeholder()),
+            .is_some_and(|ring| matches!(*ring.info.schema, Schema::Whole { .. }) && !ring.info.is_placeholder()),
         bytes: state.bytes,
-        ring_bytes: ring.map_or(0, |ring| ring.len_bytes - ring.history_bytes()),
+        ring_bytes: ring.map_or(0, |ring| ring.len_bytes() - ring.history_bytes()),
         ring_samples: size.window,
         ring_used_samples: head - floor.min(head),
         ring_fill: fill(log, floor),
-        history_bytes: ring.map_or(0, PublishedRing::history_bytes),
+        history_bytes: ring.map_or(0, Ring::history_bytes),
         history_samples: size.capacity - size.window,
         history_used_samples: (head - oldest).saturating_sub(size.window),
         history_in_file: ring.is_some_and(|ring| ring.info.is_file),
         oldest,
         generation: ring.map_or(0, |ring| ring.info.generation),
-        lag: match shared.options.policy.lag {
+        lag: match shared.options.lag {
             Lag::Block => "block",
             Lag::History => "history",
             Lag::Skip => "skip",
         }
         .into(),
-        replay: shared.options.policy.replay,
+        replay: shared.options.replay,
         wait_for: shared.options.wait_for,
         gate_open: machine.members().has_begun(),
         all_written: match machine.phase() {
             Phase::Draining | Phase::Ended => true,
-            _ => shared.options.policy.replay && log.epoch() > 0,
+            _ => shared.options.replay && log.epoch() > 0,
         },
         loading_secs: loading,
         copying_secs: copying,
@@ -82,9 +82,9 @@ pub(super) fn stats(shared: &Shared) -> ServerStats {
     }
 }
 
-/// How much of the window is taken by what somebody needs, from `floor` on.
+/// How much of the window is taken by samples that a consumer needs, from `floor` on.
 fn fill(log: &Log, floor: u64) -> f64 {
     let part = |used: u64, of: u64| if of > 0 { (used as f64 / of as f64).min(1.0) } else { 0.0 };
-    let bytes = log.live_bytes().zip(log.byte_start(floor)).map_or(0, |((_, end), start)| end - start);
+    let bytes = log.bytes_of(floor..log.head()).map_or(0, |bytes| bytes.end - bytes.start);
     part(log.head().saturating_sub(floor), log.size().window).max(part(bytes, log.size().byte_window))
 }

@@ -1,4 +1,4 @@
-//! Notices a source that doesn't come back, finds out where it hangs, and has everybody told.
+//! Notices a source that doesn't return, finds out where it hangs, and tells the consumers.
 //!
 //! ```text
 //! inside the source ──loader_warn──▶ ask ──▶ warn, tell consumers ──twice the time──▶ ask ──▶ …
@@ -6,22 +6,27 @@
 //!         └── it came back: start anew
 //! ```
 //!
-//! A source can't be interrupted, and the answer to where it is may need what it holds (Python's GIL). So a thread of its own
-//! asks, never two, and what it has said after a second is taken. The time inside the source counts whether or not anybody
-//! is attached; while nobody is, nobody is warned. Who attaches later is told at once. Giving up needs nobody to be there.
+//! A source can't be interrupted, and finding out where it is may need what it holds (Python's GIL). So a thread of its own
+//! asks, never two at once, and its answer after a second is taken. The time inside the source counts whether or not a consumer
+//! is attached; while none is, nothing is logged. A consumer that attaches later is told at once. Giving up needs no consumer.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use feedline_shm::Mutex;
 
 use super::Shared;
 use super::meter::{Doing, Meter};
 use crate::error::{Failure, FailureKind};
+use crate::explain::Explanation;
 use crate::limits::secs_text;
+use crate::options::Name;
 use crate::proc;
+use crate::text;
 use crate::wire::{Reply, Stuck};
 
 /// How long an answer may take.
@@ -31,13 +36,13 @@ const LONGEST_STEP: Duration = Duration::from_millis(500);
 /// How many child processes are listed.
 const MAX_CHILDREN: usize = 16;
 
-/// Says where a source is, in one or more lines. It may speak more than once; what it said last counts.
+/// Says where a source is, in one or more lines. It may report more than once; the last report counts.
 pub type Ask = dyn Fn(&mut dyn FnMut(String)) + Send + Sync;
 
 /// What the producer notes for the watchdog.
 #[derive(Default)]
 pub(super) struct Watch {
-    /// Odd while the source is being asked for something.
+    /// Odd while the source is being called.
     calls: AtomicU64,
     thread: AtomicI32,
     ask: Mutex<Option<Arc<Ask>>>,
@@ -45,7 +50,7 @@ pub(super) struct Watch {
 
 impl Watch {
     pub fn set_ask(&self, ask: Arc<Ask>) {
-        *self.ask.lock().unwrap_or_else(PoisonError::into_inner) = Some(ask);
+        *self.ask.lock() = Some(ask);
     }
 
     /// This thread is the source's from now on.
@@ -53,7 +58,7 @@ impl Watch {
         self.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
     }
 
-    /// The source has the say until this is dropped.
+    /// The source is being called until this is dropped.
     pub fn enter<'a>(&'a self, meter: &'a Meter) -> Inside<'a> {
         meter.turn(Doing::Loading);
         self.calls.fetch_add(1, Ordering::Relaxed);
@@ -79,13 +84,13 @@ pub(super) struct Watchdog {
     /// How long the call has lasted, as seen in steps.
     inside: Duration,
     looked: Instant,
-    /// When to warn of this call next.
+    /// When to warn about this call next.
     warn_at: Option<Duration>,
     asking: Option<Asking>,
-    /// The last warning of this call, and which connections have heard it.
+    /// The last warning about this call, and which connections have been sent it.
     warning: Option<Stuck>,
     told: BTreeSet<u64>,
-    /// Connections that asked on their own account, and the answer to those who had.
+    /// Connections that asked by themselves, and the answer for them.
     asked_by: BTreeSet<u64>,
     answer: Option<(BTreeSet<u64>, Stuck)>,
 }
@@ -105,12 +110,12 @@ impl Watchdog {
         }
     }
 
-    /// A consumer wants to know where the source is; it is answered if that is inside.
+    /// A consumer wants to know where the source is; it is answered if the source is being called.
     pub fn asked(&mut self, id: u64) {
         self.asked_by.insert(id);
     }
 
-    /// What a consumer has to hear now.
+    /// What a consumer has to be told now.
     pub fn word_for(&mut self, id: u64) -> Option<Reply> {
         if let Some((ids, stuck)) = &mut self.answer
             && ids.remove(&id)
@@ -121,7 +126,7 @@ impl Watchdog {
         self.told.insert(id).then(|| Reply::Stuck(stuck.clone()))
     }
 
-    /// Looks at the source; `anybody` is attached. A failure if the feed should give up on it.
+    /// Checks the source; `anybody` is attached. Returns a failure if the feed should give up on it.
     pub fn look(&mut self, shared: &Shared, anybody: bool) -> Option<Failure> {
         let step = self.looked.elapsed().min(LONGEST_STEP);
         self.looked = Instant::now();
@@ -131,7 +136,7 @@ impl Watchdog {
             return None;
         }
         self.inside += step;
-        let gives_up = shared.options.loader_timeout.is_some_and(|limit| self.inside >= limit);
+        let gives_up = shared.options.loader_timeout_secs.is_some_and(|limit| self.inside >= limit);
         let warns = anybody && self.warn_at.is_some_and(|at| self.inside >= at);
         if !gives_up && !warns && self.asked_by.is_empty() {
             return None;
@@ -139,12 +144,13 @@ impl Watchdog {
         let place = self.place(shared)?;
         let (name, pid, secs) = (&shared.name, std::process::id(), self.inside.as_secs_f64());
         if gives_up {
-            let message = format!(
-                "feed {name:?} gave up on its loader, which has not yielded a batch for {} s (server pid {pid})\n{place}\n  \
-                 if it may take that long, give the server a longer loader_timeout_secs",
+            let what = format!(
+                "feed {name:?} gave up on its loader, which has not yielded a batch for {} s (server pid {pid})\n{place}",
                 secs_text(secs),
             );
-            return Some(Failure::new(FailureKind::Stuck, message));
+            let way_out =
+                text!["if it may take that long, give the server a longer ", Name::loader_timeout_secs.named()];
+            return Some(Failure::new(FailureKind::Stuck, Explanation::new(what).hint(way_out)));
         }
         let stuck = Stuck { secs, samples: shared.lock().machine.log().head(), place };
         self.answer = Some((std::mem::take(&mut self.asked_by), stuck.clone()));
@@ -166,7 +172,7 @@ impl Watchdog {
         }
         self.call = call;
         self.inside = Duration::ZERO;
-        self.warn_at = shared.options.loader_warn;
+        self.warn_at = shared.options.loader_warn_secs;
         self.answer = None;
         self.asked_by.clear();
         self.told.clear();
@@ -175,7 +181,7 @@ impl Watchdog {
     /// Where the source is, for a person; `None` while that is being found out.
     fn place(&mut self, shared: &Shared) -> Option<String> {
         let call = self.call;
-        // An answer is good for a second: whoever asks all the time keeps nobody busy.
+        // An answer is valid for a second: a consumer that asks all the time keeps nobody busy.
         self.asking.take_if(|asking| {
             let is_used_up = asking.is_used && asking.began.elapsed() >= ANSWER;
             asking.is_done() && (is_used_up || asking.call != call)
@@ -186,7 +192,7 @@ impl Watchdog {
         }
         asking.is_used = true;
         let mut place = String::new();
-        let said = asking.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = asking.said.lock();
         for line in said.source.lines() {
             let _ = writeln!(place, "  {line}");
         }
@@ -207,7 +213,7 @@ impl Watchdog {
     }
 }
 
-/// A question on its way, or answered.
+/// A question under way, or answered.
 struct Asking {
     /// During which call of the source.
     call: u64,
@@ -226,14 +232,14 @@ struct Said {
 
 impl Asking {
     fn start(shared: &Shared, call: u64) -> Self {
-        let ask = shared.watch.ask.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let ask = shared.watch.ask.lock().clone();
         let said = Arc::new(Mutex::new(Said::default()));
         let notes = Arc::clone(&said);
         let run = move || {
             let children = children_text();
-            notes.lock().unwrap_or_else(PoisonError::into_inner).children = children;
+            notes.lock().children = children;
             if let Some(ask) = ask {
-                ask(&mut |text| notes.lock().unwrap_or_else(PoisonError::into_inner).source = text);
+                ask(&mut |text| notes.lock().source = text);
             }
         };
         let thread = std::thread::Builder::new().name("feedline-ask".into()).spawn(run).ok();

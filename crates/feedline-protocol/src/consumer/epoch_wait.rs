@@ -55,11 +55,75 @@ impl EpochWait {
         let length = head.length();
         let length = if is_cut { length.samples } else { length.batches };
         let length = (length != UNKNOWN).then_some(length);
-        let before = running.checked_sub(1).map_or(0, |before| head.end_of(before));
+        let before = head.start_of(running);
         let waiting = Waiting { epoch, running, at: head.head().saturating_sub(before), length };
         if length.is_none() && self.waited >= limit && self.has_limit {
             return Some(Err(waiting));
         }
         (!std::mem::replace(&mut self.has_told, true)).then_some(Ok(waiting))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fakes::Head;
+    use crate::message::EpochLength;
+    use crate::page::HeadPage;
+
+    fn look(wait: &mut EpochWait, head: &Head, half: u64) -> Option<Result<Waiting, Waiting>> {
+        wait.look(3, Duration::from_secs(30), true, head, Time::new(Duration::from_millis(500 * half)))
+    }
+
+    /// An epoch that has come to this sample.
+    fn running() -> Head {
+        let head = Head::default();
+        head.end_epoch(0, 10);
+        head.publish(14);
+        head
+    }
+
+    const WAITING: Waiting = Waiting { epoch: 3, running: 1, at: 4, length: None };
+
+    #[test]
+    fn it_says_once_what_it_waits_for_and_gives_up_without_an_end_in_sight() {
+        let (mut wait, head) = (EpochWait::new(true, Time::default()), running());
+        let mut told: Vec<_> = (0..=60).map(|half| (half, look(&mut wait, &head, half))).collect();
+        told.retain(|(_, what)| what.is_some());
+        // The first look sees that an epoch has ended.
+        assert_eq!(told, [(10, Some(Ok(WAITING))), (60, Some(Err(WAITING)))]);
+    }
+
+    #[test]
+    fn a_known_length_or_others_who_come_back_are_worth_the_wait() {
+        let (mut wait, head) = (EpochWait::new(true, Time::default()), running());
+        head.set_length(EpochLength { samples: 20, batches: 5, tail: 4 });
+        let told: Vec<_> = (0..200).filter_map(|half| look(&mut wait, &head, half)).collect();
+        assert_eq!(told, [Ok(Waiting { length: Some(20), ..WAITING })]);
+        let (mut wait, head) = (EpochWait::new(false, Time::default()), running());
+        assert_eq!((0..200).filter_map(|half| look(&mut wait, &head, half)).count(), 1);
+    }
+
+    #[test]
+    fn an_epoch_that_ends_begins_the_time_anew() {
+        let (mut wait, head) = (EpochWait::new(true, Time::default()), running());
+        assert_eq!((0..55).filter_map(|half| look(&mut wait, &head, half)).count(), 1);
+        head.end_epoch(1, 20);
+        assert!((55..115).all(|half| look(&mut wait, &head, half).is_none()));
+        let end = look(&mut wait, &head, 115);
+        assert_eq!(end, Some(Err(Waiting { running: 2, at: 0, ..WAITING })));
+    }
+
+    #[test]
+    fn whole_batches_have_their_own_length_and_short_limits_speak_sooner() {
+        let (mut wait, head) = (EpochWait::new(true, Time::default()), running());
+        head.set_length(EpochLength { samples: UNKNOWN, batches: 5, tail: UNKNOWN });
+        let mut look = |half: u64, is_cut| {
+            wait.look(3, Duration::ZERO, is_cut, &head, Time::new(Duration::from_millis(125 * half)))
+        };
+        assert_eq!((look(0, false), look(1, false)), (None, None));
+        assert_eq!(look(2, false), Some(Ok(Waiting { length: Some(5), ..WAITING })));
+        assert!(look(5, false).is_none());
+        assert_eq!(look(8, true), Some(Err(WAITING)), "a second is the least that is waited");
     }
 }

@@ -57,3 +57,51 @@ impl BatchCount {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LENGTH: EpochLength = EpochLength { samples: 26, batches: 7, tail: 2 };
+    const NO_TAIL: EpochLength = EpochLength { tail: UNKNOWN, ..LENGTH };
+
+    fn count(batch_size: Option<u64>, drop_last: bool) -> BatchCount {
+        BatchCount { batch_size, drop_last, source_batch: Some(4), ranks: None }
+    }
+
+    #[test]
+    fn batches_of_ones_own_size() {
+        assert_eq!(count(Some(8), false).batches(LENGTH), Some(4));
+        assert_eq!(count(Some(8), true).batches(LENGTH), Some(3));
+        assert_eq!(count(Some(8), false).batches(EpochLength::UNKNOWN), None);
+        assert_eq!(count(Some(8), true).batches(EpochLength::UNKNOWN), None);
+    }
+
+    #[test]
+    fn the_sources_own_batches() {
+        assert_eq!(count(None, false).batches(LENGTH), Some(7));
+        assert_eq!(count(None, true).batches(LENGTH), Some(6));
+        assert_eq!(count(None, true).batches(NO_TAIL), Some(6), "26 samples leave two for the last batch of four");
+        assert_eq!(count(None, true).batches(EpochLength { samples: 28, ..NO_TAIL }), Some(7));
+        assert_eq!(count(None, true).batches(EpochLength { tail: 4, ..LENGTH }), Some(7));
+        assert_eq!(count(None, true).batches(EpochLength { samples: UNKNOWN, ..NO_TAIL }), None);
+        let whole = BatchCount { source_batch: None, ..count(None, true) };
+        assert_eq!(whole.batches(LENGTH), Some(7), "batches that can't be cut have no tail");
+    }
+
+    #[test]
+    fn steps_of_ranks() {
+        let ranks = |batch_size, drop_last| BatchCount { ranks: Some((3, Some(99))), ..count(batch_size, drop_last) };
+        assert_eq!(ranks(Some(4), false).batches(LENGTH), Some(2), "two are left, fewer than ranks");
+        assert_eq!(ranks(Some(4), false).batches(EpochLength { samples: 27, ..LENGTH }), Some(3));
+        assert_eq!(ranks(Some(4), true).batches(EpochLength { samples: 27, ..LENGTH }), Some(2));
+        assert_eq!(ranks(None, false).batches(LENGTH), Some(6));
+        assert_eq!(ranks(None, false).batches(NO_TAIL), Some(6));
+        assert_eq!(ranks(None, true).batches(LENGTH), Some(6));
+        assert_eq!(ranks(None, false).batches(EpochLength { samples: 27, ..LENGTH }), Some(99), "of many sizes");
+        assert_eq!(ranks(None, false).batches(EpochLength { samples: 0, batches: 0, tail: 0 }), Some(0));
+        assert_eq!(ranks(None, false).batches(EpochLength::UNKNOWN), None);
+        let whole = BatchCount { source_batch: None, ..ranks(None, false) };
+        assert_eq!(whole.batches(LENGTH), Some(2));
+    }
+}

@@ -92,3 +92,54 @@ impl Liveness {
         Silence::Fine
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks every half a second, and tells what came of the last look before each change.
+    fn looks(liveness: &mut Liveness, from: u64, until: u64) -> Vec<(u64, Silence)> {
+        let look = |half: u64| (half, liveness.look(7, Time::new(Duration::from_millis(500 * half))));
+        (from..until).map(look).filter(|(_, silence)| *silence != Silence::Fine).collect()
+    }
+
+    #[test]
+    fn a_silent_server_is_asked_warned_of_and_given_up() {
+        let mut liveness = Liveness::new(Duration::from_secs(40), Time::default());
+        assert!(!liveness.is_asking());
+        // Something had arrived before the first look.
+        assert_eq!(looks(&mut liveness, 1, 12), [(10, Silence::Ask)]);
+        assert!(liveness.is_asking());
+        let warned = (20, Silence::Warn(Duration::from_secs(5)));
+        let given_up = (90, Silence::GiveUp(Duration::from_secs(40)));
+        assert_eq!(looks(&mut liveness, 12, 91), [warned, given_up]);
+    }
+
+    #[test]
+    fn an_answer_ends_the_question() {
+        let mut liveness = Liveness::new(Duration::from_secs(40), Time::default());
+        looks(&mut liveness, 1, 12);
+        assert!(!liveness.answered(), "nobody was warned");
+        assert!(!liveness.is_asking());
+        looks(&mut liveness, 12, 40);
+        assert!(liveness.answered());
+    }
+
+    #[test]
+    fn whatever_arrives_is_a_sign_of_life() {
+        let mut liveness = Liveness::new(Duration::from_secs(40), Time::default());
+        let silence = |half: u64| liveness.look(half, Time::new(Duration::from_millis(500 * half)));
+        assert!((1..100).map(silence).all(|silence| silence == Silence::Fine));
+    }
+
+    #[test]
+    fn a_short_limit_asks_sooner_and_time_away_does_not_count() {
+        let mut liveness = Liveness::new(Duration::ZERO, Time::default());
+        let at = |millis: u64| Time::new(Duration::from_millis(millis));
+        assert_eq!(liveness.look(0, at(200)), Silence::Fine);
+        assert_eq!(liveness.look(0, at(250)), Silence::Ask);
+        // This process did not run for an hour: half a second of it counts.
+        assert_eq!(liveness.look(0, at(3_600_250)), Silence::Warn(Duration::from_millis(500)));
+        assert_eq!(liveness.look(0, at(3_600_750)), Silence::GiveUp(Duration::from_secs(1)));
+    }
+}

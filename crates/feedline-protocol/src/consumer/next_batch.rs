@@ -119,7 +119,7 @@ impl Consumer {
         let epoch = self.epoch_in_log(epoch);
         let mut cursor = match sample {
             Some(sample) => sample,
-            None => match epoch.checked_sub(1).map_or(0, |before| memory.end_of(before)) {
+            None => match memory.start_of(epoch) {
                 UNKNOWN => return Ok(Some(Look::Nothing)),
                 start => {
                     self.enter_epoch(start, memory);

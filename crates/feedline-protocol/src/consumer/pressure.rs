@@ -36,3 +36,33 @@ impl Pressure {
         self.streak >= HOARDER
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_loop_holds_stays() {
+        let mut pressure = Pressure::default();
+        [10, 20, 30].iter().for_each(|&first| pressure.handed_out(first));
+        assert_eq!(pressure.limit(UNKNOWN), None);
+        assert_eq!(pressure.limit(15), Some(15));
+        assert_eq!(pressure.limit(100), Some(20), "the last two batches are in its hands");
+    }
+
+    #[test]
+    fn one_that_keeps_nearly_all_is_better_served_by_copies() {
+        let mut pressure = Pressure::default();
+        for kept in 1..7 {
+            pressure.handed_out(kept);
+            assert!(!pressure.is_hoarder(kept), "{kept} kept");
+        }
+        pressure.handed_out(7);
+        assert!(pressure.is_hoarder(7));
+        let mut pressure = Pressure::default();
+        assert!(!pressure.is_hoarder(3));
+        (0..6).for_each(|first| pressure.handed_out(first));
+        assert!(!pressure.is_hoarder(6), "it let go of some in between");
+        assert!(pressure.is_hoarder(7));
+    }
+}

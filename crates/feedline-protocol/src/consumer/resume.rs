@@ -3,7 +3,7 @@
 use super::{Consumer, Cursor, Progress, Shape, State, Trouble};
 use crate::consumer::joining::Intent;
 use crate::message::{Mark, Others, UNKNOWN};
-use crate::page::{ConsumerMemory, HeadView};
+use crate::page::{ABANDONED, ConsumerMemory, HeadView};
 
 /// Where to go on, and why there.
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +97,8 @@ impl Consumer {
         let length = head.length();
         let expected = if self.shape.is_cut { length.samples } else { length.batches };
         let left = match (head.end_of(self.epoch_in_log(cursor.epoch)), expected) {
+            // It was detached without having heard of it: others read no further.
+            (ABANDONED, _) => return false,
             (UNKNOWN, UNKNOWN) => return cursor.taken.is_some() && cursor.taken == self.batches_per_epoch(head),
             (UNKNOWN, expected) => expected.saturating_sub(cursor.place().index),
             (end, _) => end.saturating_sub(sample),
@@ -158,27 +160,24 @@ impl Consumer {
     /// Another server of the same feed has come in the place of the one that was lost, whose head page this is. Tells where the
     /// consumer goes on, if it has a place.
     pub fn reconnect(&mut self, shape: Shape, lost: &impl HeadView) -> Option<Mark> {
-        let (mut intent, is_counted) = match &self.state {
-            State::Idle(intent) => (*intent, intent.resume.is_some()),
+        let (mut intent, tells, is_one) = match &self.state {
+            State::Idle(intent) => (*intent, intent.resume.is_some(), false),
             // The server may have counted it, and not come to tell it.
-            State::Joining(intent) => (*intent, true),
+            State::Joining(intent) => (*intent, true, false),
             State::Joined(cursor) => {
                 let cause = Cause::Lost { progress: cursor.progress, stalled_secs: None, is_bound: true };
                 let resume = Some(Resume { mark: cursor.place(), cause });
-                (Intent { epoch: cursor.epoch, resume, ..Intent::default() }, true)
+                (Intent { epoch: cursor.epoch, resume, ..Intent::default() }, true, true)
             }
         };
         if let Some(Resume { cause: Cause::Lost { stalled_secs, .. }, .. }) = &mut intent.resume {
             *stalled_secs = None;
         }
         let resume = intent.resume;
-        // The one that was lost may not have heard of all of us yet: then what the one before it said still counts.
+        let slowest = resume.map_or(u64::MAX, |resume| resume.mark.epoch);
+        let here = Others { count: lost.joined(), is_one, slowest: slowest.min(lost.slowest()) };
         let before = intent.others.filter(|before| before.count > 0);
-        intent.others = is_counted.then(|| {
-            let count = before.map_or(0, |before| before.count).max(lost.joined());
-            let slowest = before.map_or_else(|| lost.slowest(), |before| before.slowest);
-            Others { count, slowest: resume.map_or(slowest, |resume| slowest.min(resume.mark.epoch)) }
-        });
+        intent.others = tells.then(|| before.map_or(here, |before| before.and(here)));
         self.state = State::Idle(intent);
         self.shape = shape;
         resume.map(|resume| resume.mark)

@@ -1,6 +1,6 @@
 //! Catching up where nobody waits for a consumer: the log goes on at the pace of the fastest, and a slow one loses samples.
 
-use super::{Consumer, Look, Notice};
+use super::{Consumer, Look, Notice, Progress};
 use crate::message::UNKNOWN;
 use crate::page::ConsumerMemory;
 
@@ -40,23 +40,22 @@ impl Consumer {
             if epoch >= first_known && target < end {
                 break;
             }
-            if has_begun {
-                // Nobody knows any more where it ended, if that is long ago.
-                let end = if epoch < first_known { sample } else { end };
-                self.lose(end - sample, memory);
-                // Whoever looks again loses nothing more.
-                self.move_to(end, memory);
-                return Some(Look::EpochOver(end));
-            }
             if epoch < first_known {
-                // The first one whose beginning is known. The fastest isn't in an earlier one.
-                let known = memory.end_of(first_known);
-                if known != UNKNOWN {
-                    lost += known.saturating_sub(sample);
-                    sample = sample.max(known);
-                    target = target.max(sample);
-                    (start, epoch) = (known, first_known + 1);
+                // Nobody knows any more where it ended. The first one whose beginning is known comes next; the fastest isn't in an
+                // earlier one.
+                let known = memory.start_of(first_known + 1);
+                if known == UNKNOWN {
+                    continue;
                 }
+                lost += known.saturating_sub(sample);
+                sample = sample.max(known);
+                target = target.max(sample);
+                (start, epoch) = (known, first_known + 1);
+                if has_begun {
+                    return Some(self.end_by_skipping(first_known, sample, lost, memory));
+                }
+            } else if has_begun {
+                return Some(self.end_by_skipping(epoch, end, end - sample, memory));
             } else {
                 lost += end - sample;
                 (sample, start) = (end, end);
@@ -64,11 +63,27 @@ impl Consumer {
             }
         }
         if let Some(cursor) = self.cursor_mut() {
+            if cursor.epoch != epoch {
+                // What it had done with is behind it: all that comes now is for whoever asks.
+                cursor.progress = Progress::Fresh { may_be_over: false };
+            }
             (cursor.epoch, cursor.start) = (epoch, start);
+            cursor.taken = cursor.taken.filter(|_| target == start);
         }
         self.lose(lost + (target - sample), memory);
         self.move_to(target, memory);
         None
+    }
+
+    /// The epoch of which something was handed out is over, and so are all up to this one, which ended there.
+    fn end_by_skipping(&mut self, epoch: u64, end: u64, lost: u64, memory: &impl ConsumerMemory) -> Look {
+        self.lose(lost, memory);
+        if let Some(cursor) = self.cursor_mut() {
+            cursor.epoch = epoch;
+        }
+        // Whoever looks again loses nothing more.
+        self.move_to(end, memory);
+        Look::EpochOver(end)
     }
 
     fn lose(&mut self, samples: u64, memory: &impl ConsumerMemory) {

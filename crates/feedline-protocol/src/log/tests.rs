@@ -6,7 +6,9 @@ use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Append(u64, u64),
+    Claim(u64, u64),
+    Commit(prop::sample::Index),
+    GiveBack(prop::sample::Index),
     EndEpoch,
     Join(u64, Entry),
     Beside(u64, u64),
@@ -22,7 +24,9 @@ fn entry() -> impl Strategy<Value = Entry> {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        4 => (1_u64..9, 1_u64..900).prop_map(|(samples, bytes)| Step::Append(samples, bytes)),
+        5 => (1_u64..9, 1_u64..900).prop_map(|(samples, bytes)| Step::Claim(samples, bytes)),
+        4 => any::<prop::sample::Index>().prop_map(Step::Commit),
+        1 => any::<prop::sample::Index>().prop_map(Step::GiveBack),
         1 => Just(Step::EndEpoch),
         1 => (0_u64..4, entry()).prop_map(|(id, entry)| Step::Join(id, entry)),
         1 => (0_u64..4, 0_u64..4).prop_map(|(id, other)| Step::Beside(id, other)),
@@ -31,44 +35,101 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Runs the log against a ring that remembers which sample each slot and byte holds.
+/// A ring that remembers which sample each slot and byte holds, and who fills it.
+struct Ring {
+    slots: Vec<u64>,
+    bytes: Vec<u64>,
+    /// Runs that are being filled, with their lengths in bytes; as soon as they are claimed, their slots hold nothing.
+    filling: Vec<(Run, u64)>,
+}
+
+const NOTHING: u64 = u64::MAX;
+
+impl Ring {
+    fn new(size: Size) -> Self {
+        let of = |len: u64| vec![NOTHING; len as usize];
+        Self { slots: of(size.capacity), bytes: of(size.byte_lane), filling: Vec::new() }
+    }
+
+    fn put(&mut self, (run, len_bytes): (Run, u64), is_filled: bool) {
+        for sample in run.first..run.first + run.samples {
+            let content = if is_filled { sample } else { NOTHING };
+            let (slots, lane) = (self.slots.len(), self.bytes.len());
+            self.slots[sample as usize % slots] = content;
+            (run.byte_start..run.byte_start + len_bytes).for_each(|byte| self.bytes[byte as usize % lane] = content);
+        }
+    }
+
+    fn claim(&mut self, run: Run, len_bytes: u64) -> Result<(), TestCaseError> {
+        for (other, other_bytes) in &self.filling {
+            let first = other.first.min(run.first);
+            let last = (other.first + other.samples).max(run.first + run.samples);
+            prop_assert!(last - first <= self.slots.len() as u64, "two claims share a slot");
+            prop_assert!(other.first + other.samples <= run.first || run.first + run.samples <= other.first);
+            let first = other.byte_start.min(run.byte_start);
+            let last = (other.byte_start + other_bytes).max(run.byte_start + len_bytes);
+            prop_assert!(last - first <= self.bytes.len() as u64, "two claims share a byte");
+        }
+        self.put((run, len_bytes), false);
+        self.filling.push((run, len_bytes));
+        Ok(())
+    }
+}
+
+/// Runs the log against such a ring.
 fn run(policy: Policy, size: Size, steps: Vec<Step>) -> Result<(), TestCaseError> {
     let whole = size.byte_lane > 0;
-    let lane_bytes = size.byte_lane as usize;
     let mut log = Log::new(policy);
     log.shape(size);
-    let mut slots = vec![u64::MAX; size.capacity as usize];
-    let mut bytes = vec![u64::MAX; lane_bytes];
+    let mut ring = Ring::new(size);
     let mut readers: BTreeMap<u64, Option<u64>> = BTreeMap::new();
     log.begin_epoch(0);
     for step in steps {
         match step {
-            Step::Append(samples, len) => {
+            Step::Claim(samples, len) => {
                 let (need, need_bytes) = if whole { (1, len) } else { (samples, 0) };
                 let fastest = readers.values().flatten().max().copied();
-                let is_full = policy.replay && log.head() + need > size.capacity;
-                let Some(start) = (if is_full { None } else { log.claim(need, need_bytes) }) else { continue };
-                for sample in log.head()..log.head() + need {
-                    let capacity = slots.len() as u64;
-                    slots[(sample % capacity) as usize] = sample;
-                    for byte in start..start + need_bytes {
-                        bytes[byte as usize % lane_bytes] = sample;
-                    }
-                }
-                log.publish();
+                let is_full = policy.replay && log.claimed() + need > size.capacity;
+                let Some(run) = (if is_full { None } else { log.claim(need, need_bytes) }) else { continue };
+                ring.claim(run, need_bytes)?;
                 if let Some(fastest) = fastest.filter(|_| policy.lag != Lag::History && !policy.replay) {
-                    prop_assert!(fastest + size.capacity >= log.head());
+                    prop_assert!(fastest + size.capacity >= log.claimed());
                 }
                 if whole {
-                    prop_assert_eq!(log.byte_start(log.head() - 1), Some(start));
-                    prop_assert_eq!(start % ALIGN_BYTES, 0);
+                    prop_assert_eq!(log.byte_start(run.first), Some(run.byte_start));
+                    prop_assert_eq!(run.byte_start % ALIGN_BYTES, 0);
                 }
+            }
+            Step::Commit(which) => {
+                if ring.filling.is_empty() {
+                    continue;
+                }
+                let claimed = ring.filling.remove(which.index(ring.filling.len()));
+                ring.put(claimed, true);
+                let before = log.head();
+                let is_published = log.commit(claimed.0.first) == Committed::Published;
+                prop_assert_eq!(is_published, log.head() > before);
+                let is_published = |filling: &Run| filling.first < log.head();
+                prop_assert!(!ring.filling.iter().any(|(run, _)| is_published(run)), "published before it is filled");
+            }
+            Step::GiveBack(which) => {
+                if ring.filling.is_empty() {
+                    continue;
+                }
+                let (run, _) = ring.filling.remove(which.index(ring.filling.len()));
+                log.give_back(run.first);
+                prop_assert!(log.head() <= run.first);
             }
             Step::EndEpoch => {
                 if policy.replay || !log.can_begin_epoch() {
                     continue;
                 }
-                log.end_epoch(true);
+                for claimed in std::mem::take(&mut ring.filling) {
+                    ring.put(claimed, true);
+                    log.commit(claimed.0.first);
+                }
+                prop_assert!(!log.is_filling());
+                log.end_epoch();
                 log.begin_epoch(0);
                 for (&id, at) in &mut readers {
                     *at = at.or(log.cursor(id).and_then(|(_, released)| released));
@@ -108,9 +169,10 @@ fn run(policy: Policy, size: Size, steps: Vec<Step>) -> Result<(), TestCaseError
         for at in readers.values().flatten() {
             let at = if policy.lag == Lag::Skip { (*at).max(log.oldest()) } else { *at };
             for sample in at..log.head() {
-                prop_assert_eq!(slots[sample as usize % slots.len()], sample);
+                prop_assert_eq!(ring.slots[sample as usize % ring.slots.len()], sample);
                 if whole {
-                    prop_assert_eq!(bytes[log.byte_start(sample).unwrap() as usize % lane_bytes], sample);
+                    let byte = log.byte_start(sample).unwrap() as usize % ring.bytes.len();
+                    prop_assert_eq!(ring.bytes[byte], sample);
                 }
             }
         }
@@ -151,10 +213,13 @@ fn log(lag: Lag, window: u64, history: u64) -> Log {
 
 /// Appends one by one, as far as it goes.
 fn fill(log: &mut Log) -> u64 {
-    while log.claim(1, 0).is_some() {
-        log.publish();
-    }
+    while append(log) {}
     log.head()
+}
+
+/// Appends one, if there is room.
+pub(super) fn append(log: &mut Log) -> bool {
+    log.claim(1, 0).is_some_and(|run| log.commit(run.first) == Committed::Published)
 }
 
 #[test]
@@ -166,10 +231,9 @@ fn a_newcomer_gets_the_running_epoch_while_its_start_is_intact() {
     log.advance(1, 0, 5);
     assert!(log.claim(1, 0).is_none(), "full while one stands at 0");
     log.advance(2, 0, 5);
-    assert!(log.claim(1, 0).is_some());
-    log.publish();
+    assert!(append(&mut log));
     assert_eq!(log.join(3, Entry::EpochStart), Ok(Place { epoch: 1, sample: None, had: 0, start: 11 }));
-    log.end_epoch(true);
+    log.end_epoch();
     log.begin_epoch(0);
     assert_eq!(log.cursor(3), Some((1, Some(11))));
 }
@@ -264,7 +328,7 @@ fn one_that_comes_back_goes_on_or_learns_what_is_gone() {
     assert!(!log.is_abandoned());
     (1..4).for_each(|id| log.leave(id));
     assert!(log.is_abandoned() && log.is_wanted_by_number());
-    log.end_epoch(false);
+    log.abandon_epoch();
     assert!(log.jump());
     log.begin_epoch(0);
     assert_eq!(log.cursor(4), Some((3, Some(40))));
@@ -276,12 +340,12 @@ fn nobody_comes_to_an_epoch_before_one_that_was_abandoned() {
     let mut log = log(Lag::Block, 20, 20);
     log.join(1, Entry::EpochStart).unwrap();
     fill(&mut log);
-    log.end_epoch(true);
+    log.end_epoch();
     log.begin_epoch(0);
     log.leave(1);
     log.join(2, Entry::At { epoch: 2, index: 0 }).unwrap();
     assert!(log.is_abandoned());
-    log.end_epoch(false);
+    log.abandon_epoch();
     log.begin_epoch(0);
     assert_eq!(log.cursor(2), Some((2, Some(20))));
     // All samples of epoch 0 are there, and what is there of epoch 1 would be taken for all of it.
@@ -300,7 +364,7 @@ fn one_that_has_read_nothing_yet_gets_the_first_epoch_or_what_a_newcomer_gets() 
     let start = Place { epoch: 0, sample: Some(0), had: 0, start: 0 };
     assert_eq!(log.join(2, first(false)), Ok(start));
     assert_eq!(log.join(2, first(true)), Ok(start));
-    log.end_epoch(true);
+    log.end_epoch();
     log.begin_epoch(0);
     log.advance(1, 1, 20);
     assert_eq!(log.join(2, first(false)), Ok(start), "an epoch that has ended, and is all there");
@@ -346,7 +410,7 @@ fn epochs_of_nothing_do_not_run_away() {
     let mut begun = 0;
     while log.can_begin_epoch() {
         log.begin_epoch(0);
-        log.end_epoch(true);
+        log.end_epoch();
         begun += 1;
     }
     assert_eq!(begun, 3, "the first one's, and two more");
@@ -359,83 +423,8 @@ fn nobody_can_ask_for_more_epochs_than_the_table_has_ends_for() {
     for _ in 0..=MOST_EPOCHS_AHEAD {
         assert!(log.can_begin_epoch());
         log.begin_epoch(0);
-        log.end_epoch(true);
+        log.end_epoch();
     }
     assert!(!log.can_begin_epoch());
     assert_eq!(log.epochs_behind(), [(1, 0)]);
-}
-
-#[derive(Clone, Copy, Debug)]
-enum EpochStep {
-    /// One more epoch of a single sample.
-    Append,
-    Join(u64),
-    Leave(u64),
-    /// Reads one epoch to its end.
-    Read(u64),
-}
-
-fn epoch_step() -> impl Strategy<Value = EpochStep> {
-    let id = || 0_u64..3;
-    prop_oneof![
-        4 => Just(EpochStep::Append),
-        1 => id().prop_map(EpochStep::Join),
-        1 => id().prop_map(EpochStep::Leave),
-        4 => id().prop_map(EpochStep::Read),
-    ]
-}
-
-proptest! {
-    /// Epochs much shorter than the ring: what bounds the log is how many they are.
-    #[test]
-    fn the_log_is_no_more_epochs_ahead_than_asked_and_never_stuck(
-        lag in prop_oneof![Just(Lag::Block), Just(Lag::History), Just(Lag::Skip)],
-        epochs_ahead in 0_u64..4,
-        steps in prop::collection::vec(epoch_step(), 1..200),
-    ) {
-        let mut log = Log::new(Policy { lag, epochs_ahead, ..Policy::default() });
-        log.shape(Size { capacity: 1000, window: 1000, ..Size::default() });
-        let mut readers: BTreeMap<u64, u64> = BTreeMap::new();
-        // Whoever comes while nobody is here begins with the epoch of the one that left last.
-        let mut last_left = 0;
-        for step in steps {
-            match step {
-                EpochStep::Append => {
-                    let counted = if lag == Lag::Skip { readers.values().max() } else { readers.values().min() };
-                    let counted = *counted.unwrap_or(&last_left);
-                    prop_assert_eq!(log.can_begin_epoch(), log.epoch() <= counted + epochs_ahead);
-                    if log.can_begin_epoch() {
-                        log.begin_epoch(0);
-                        if log.claim(1, 0).is_some() {
-                            log.publish();
-                        }
-                        log.end_epoch(true);
-                    } else if !readers.is_empty() {
-                        let behind: Vec<u64> = log.epochs_behind().iter().map(|&(id, _)| id).collect();
-                        let is_behind = |epoch: u64| epoch == counted || (lag != Lag::Skip && epoch + epochs_ahead < log.epoch());
-                        let expected: Vec<u64> =
-                            readers.iter().filter(|&(_, &epoch)| is_behind(epoch)).map(|(&id, _)| id).collect();
-                        prop_assert_eq!(behind, expected, "those who read on, or are cut off, let it go on");
-                    }
-                }
-                EpochStep::Join(id) => {
-                    log.leave(id);
-                    last_left = readers.remove(&id).filter(|_| readers.is_empty()).unwrap_or(last_left);
-                    let place = log.join(id, Entry::EpochStart).unwrap();
-                    readers.insert(id, place.epoch);
-                }
-                EpochStep::Leave(id) => {
-                    log.leave(id);
-                    last_left = readers.remove(&id).filter(|_| readers.is_empty()).unwrap_or(last_left);
-                }
-                EpochStep::Read(id) => {
-                    if let Some(epoch) = readers.get_mut(&id).filter(|epoch| **epoch < log.epoch()) {
-                        *epoch += 1;
-                        let released = log.start_of(*epoch).unwrap_or(log.head());
-                        log.advance(id, *epoch, released);
-                    }
-                }
-            }
-        }
-    }
 }

@@ -68,9 +68,9 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         if let Some(others) = others.filter(|others| others.count > 0) {
             // Whoever comes back has begun before: `wait_for` is for those who start together.
             self.members.has_begun = true;
-            if others.count > 1 {
+            if others.count > u32::from(others.is_one) {
                 let place = self.options.resume.map_or((others.slowest, 0), |at| (at.epoch, at.index));
-                self.reconnecting.came(&mut self.log, others.count, place, now);
+                self.reconnecting.came(&mut self.log, others, place, now);
                 self.reconnecting.look(&mut self.log, self.options.stall_timeout, now);
             }
         }
@@ -82,6 +82,10 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
             Ok(place) => place,
             Err(TooLate { epoch, until }) => return self.answer(id, Answer::Gone { number, epoch, until }),
         };
+        // Whatever it did with an earlier cursor: this one has just begun to stand where it is.
+        if let Some(stalls) = &mut self.stalls {
+            stalls.forget(id);
+        }
         if let Some(member) = self.members.get_mut(id) {
             member.last_join = Some(join);
             member.state = MemberState::Admitted { place };

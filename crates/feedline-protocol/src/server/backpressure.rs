@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Halt, Members, Notice, Server};
-use crate::log::{InTheWay, Lag, Size};
+use crate::log::{InTheWay, Lag, Run, Size};
 use crate::message::{Answer, Refusal, UNKNOWN};
 use crate::page::{HeadPage, MemberPage, Process};
 use crate::time::{Since, Time};
@@ -29,13 +29,15 @@ pub struct Stalled {
     pub id: u64,
     /// The oldest sample that it needs.
     pub position: u64,
+    /// It had read an epoch and not asked for the next.
+    pub is_resting: bool,
 }
 
 /// What the appending side does next.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Claim {
-    /// Writes: it has the samples, from this position of the byte lane on (0 without one).
-    Granted(u64),
+    /// Fills these, and commits them or gives them back.
+    Granted(Run),
     /// Waits.
     Wait(Wait),
     /// Stops in the middle of the epoch.
@@ -61,9 +63,9 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
     pub fn claim(&mut self, samples: u64, bytes: u64, head: &impl HeadPage, now: Time) -> Claim {
         if self.stalls.is_none() {
             self.refresh(now);
-            if let Some(start) = self.log.claim(samples, bytes) {
+            if let Some(run) = self.log.claim(samples, bytes) {
                 self.tell_forgotten(head);
-                return Claim::Granted(start);
+                return Claim::Granted(run);
             }
         }
         let claim = self.claim_slowly(samples, bytes, head, now);
@@ -80,20 +82,23 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         if let Some(window) = self.wanted_growth(samples) {
             return Claim::Wait(Wait::GrowFor(window));
         }
-        if let Err(halt) = self.halted(now) {
+        if let Err(halt) = self.halted(head, now) {
             return Claim::Halted(halt);
         }
         let Size { window, byte_window, .. } = self.log.size();
         let comfort = (samples.max(window / 4), bytes.max(byte_window / 4));
-        let in_the_way = self.log.in_the_way(comfort.0, comfort.1);
-        head.want(in_the_way.iter().map(|one| one.wanted).min().unwrap_or(UNKNOWN));
+        head.want(self.wanted_release((samples, bytes), comfort));
         self.refresh(now);
         let is_comfortable = self.log.in_the_way(comfort.0, comfort.1).is_empty();
         let somebody_starves = self.members.anybody_starves(&self.log);
-        if (is_comfortable || somebody_starves || self.members.is_empty())
-            && let Some(start) = self.log.claim(samples, bytes)
+        if (is_comfortable || self.somebody_waits() || self.members.is_empty())
+            && let Some(run) = self.log.claim(samples, bytes)
         {
-            return Claim::Granted(start);
+            return Claim::Granted(run);
+        }
+        // Nobody is in the way of what is being filled: whoever starves waits for that.
+        if self.log.is_filling() {
+            return Claim::Wait(Wait::Sleep);
         }
         let in_the_way: Vec<_> = self.log.in_the_way(samples, bytes).iter().map(Stalled::from).collect();
         if somebody_starves {
@@ -106,6 +111,19 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
             (true, false) => Wait::Detach(stalled),
             (true, true) => Wait::Sleep,
         })
+    }
+
+    /// The sample whose release is waited for: enough for comfort. If somebody waits, it is just enough, since a consumer that
+    /// sleeps lets go of its own batches only up to here.
+    fn wanted_release(&self, enough: (u64, u64), comfort: (u64, u64)) -> u64 {
+        let wanted = |(samples, bytes)| self.log.in_the_way(samples, bytes).iter().map(|one| one.wanted).min();
+        let just_enough = self.somebody_waits().then(|| wanted(enough)).flatten();
+        just_enough.or_else(|| wanted(comfort)).unwrap_or(UNKNOWN)
+    }
+
+    /// Whether the log must go on for somebody's sake.
+    fn somebody_waits(&self) -> bool {
+        self.members.anybody_starves(&self.log) || self.members.anybody_awaits_epoch(&self.log)
     }
 
     /// Before what was claimed is written: tells those whom nobody waits for what is no longer there.
@@ -134,7 +152,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
 
     /// Of those in the way, ranks that hold nothing and wait for more: a step of batches that vary may be larger than the ring.
     fn starved_ranks(&self, in_the_way: &[Stalled]) -> Vec<u64> {
-        let is_starved = |&&Stalled { id, position }: &&Stalled| {
+        let is_starved = |&&Stalled { id, position, .. }: &&Stalled| {
             let Some(member) = self.members.get(id).filter(|member| !member.is_refused) else { return false };
             let takes_own_batches =
                 member.last_join.is_some_and(|join| join.rank.is_some() && join.batch_size.is_none());
@@ -178,13 +196,17 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         self.refresh(now);
         let stalled_secs = self.options.stall_timeout.as_secs_f64();
         let mut any = false;
-        for &Stalled { id, position } in stalled {
+        for &Stalled { id, position, is_resting } in stalled {
             let has_moved = self.log.cursor(id).is_none_or(|(_, released)| released != Some(position));
             if has_moved || (!has_ring && self.keeps_ring(id)) {
                 continue;
             }
             let Some(member) = self.members.get(id) else { continue };
-            let (pid, is_resting) = (member.process.pid(), member.page.is_resting());
+            let pid = member.process.pid();
+            // It has finished an epoch, or asked for the next, since it was seen: preparing a ring takes a while.
+            if member.page.is_resting() != is_resting {
+                continue;
+            }
             // Between two epochs it may be asking for the next right now: one of us comes first.
             if is_resting && !member.page.cut_off() {
                 continue;
@@ -217,7 +239,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
 
 impl From<&InTheWay> for Stalled {
     fn from(one: &InTheWay) -> Self {
-        Self { id: one.id, position: one.released }
+        Self { id: one.id, position: one.released, is_resting: false }
     }
 }
 
@@ -242,7 +264,7 @@ impl Laggards {
     ) {
         self.0.retain(|&id, _| members.get(id).is_some());
         let rests = |id: u64| members.get(id).is_none_or(|member| member.page.is_resting());
-        for &Stalled { id, position } in in_the_way.iter().filter(|one| !rests(one.id)) {
+        for &Stalled { id, position, .. } in in_the_way.iter().filter(|one| !rests(one.id)) {
             let seen = self.0.entry(id).or_insert(Seen { last: now, held_up: Duration::ZERO });
             let before = seen.held_up;
             seen.held_up += now.since(seen.last).min(LONGEST_LOOK);
@@ -272,6 +294,11 @@ struct Standing {
 }
 
 impl Stalls {
+    /// A consumer has another cursor than the one that was seen.
+    pub(super) fn forget(&mut self, id: u64) {
+        self.seen.remove(&id);
+    }
+
     fn look<P: MemberPage, Q: Process>(
         &mut self,
         server: &Server<P, Q>,
@@ -284,17 +311,19 @@ impl Stalls {
             self.seen.clear();
             return Vec::new();
         }
-        self.seen.retain(|&id, standing| in_the_way.contains(&Stalled { id, position: standing.position }));
+        self.seen
+            .retain(|&id, standing| in_the_way.iter().any(|one| (one.id, one.position) == (id, standing.position)));
         if members.anybody_starves(log) {
             self.starved = Some(Since(now));
         }
         let somebody_starves = self.starved.is_some_and(|since| !since.is_over(STARVES_FOR, now));
-        let is_over = |&&Stalled { id, position }: &&Stalled| {
+        let somebody_waits = somebody_starves || members.anybody_awaits_epoch(log);
+        let is_over = |&&Stalled { id, position, .. }: &&Stalled| {
             let since = Since(now);
             let standing = self.seen.entry(id).or_insert(Standing { position, since, resting: None });
             let Some(member) = members.get(id) else { return false };
             // To say that it starves is no excuse: a consumer that really does lets go of what is in the way within a moment.
-            let rests = member.page.is_resting() && somebody_starves;
+            let rests = member.page.is_resting() && somebody_waits;
             standing.resting = rests.then(|| standing.resting.unwrap_or(since));
             match standing.resting {
                 Some(since) => {
@@ -308,6 +337,7 @@ impl Stalls {
                 }
             }
         };
-        in_the_way.iter().filter(is_over).copied().collect()
+        let rests = |id: u64| members.get(id).is_some_and(|member| member.page.is_resting());
+        in_the_way.iter().filter(is_over).map(|one| Stalled { is_resting: rests(one.id), ..*one }).collect()
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::backpressure::{Stalled, Stalls, Wait};
 use super::{Notice, Phase, Server};
+use crate::log::Committed;
 use crate::message::{EpochLength, FeedState, Mark, UNKNOWN};
 use crate::page::{HeadPage, MemberPage, Process};
 use crate::time::Time;
@@ -14,7 +15,7 @@ const MOMENT: Duration = Duration::from_secs(1);
 /// Why appending stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Halt {
-    /// Nobody needs the rest of this epoch; the next one should begin.
+    /// Nobody needed the rest of this epoch, and it is over; the next one should begin.
     Abandoned,
     /// The server was stopped, or has failed.
     Stopped,
@@ -60,13 +61,15 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         // A consumer that lets go of less, and then waits for this epoch, rings all the same.
         head.want(self.log.wanted_for_epoch());
         self.refresh(now);
-        if self.log.would_jump() && !self.has_settled(now) {
+        let somebody_may_come = self.log.would_jump() && !self.has_settled(now);
+        if somebody_may_come || self.log.is_filling() {
             return EpochStart::Wait(Wait::Sleep);
         }
         if self.log.can_begin_epoch() {
             return EpochStart::Now;
         }
-        let behind: Vec<_> = self.log.epochs_behind().iter().map(|&(id, position)| Stalled { id, position }).collect();
+        let seen = |&(id, position): &(u64, u64)| Stalled { id, position, is_resting: false };
+        let behind: Vec<_> = self.log.epochs_behind().iter().map(seen).collect();
         if self.members.anybody_starves(&self.log) {
             self.name_laggards(&behind, true, now);
         }
@@ -92,8 +95,9 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         Begun { epoch, is_wanted_by_number }
     }
 
-    /// Whether appending should stop here.
-    pub fn halted(&mut self, now: Time) -> Result<(), Halt> {
+    /// Whether appending should stop here. An epoch that nobody needs any more is over when this returns: whoever joins from
+    /// then on gets the next one.
+    pub fn halted(&mut self, head: &impl HeadPage, now: Time) -> Result<(), Halt> {
         if self.phase.is_broken() {
             return Err(Halt::Stopped);
         }
@@ -101,29 +105,40 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
             self.waited_for = None;
             return Ok(());
         }
-        if self.has_settled(now) { Err(Halt::Abandoned) } else { Ok(()) }
+        if !self.has_settled(now) {
+            return Ok(());
+        }
+        let epoch = self.log.epoch();
+        self.log.abandon_epoch();
+        head.abandon_epoch(epoch, self.log.head());
+        self.notices.push(Notice::EpochAbandoned(epoch));
+        self.announce(head);
+        Err(Halt::Abandoned)
     }
 
-    /// Publishes what was claimed. Follow with [`Self::announce`].
-    pub fn publish(&mut self, head: &impl HeadPage) {
-        self.log.publish();
-        head.publish(self.log.head());
-        head.set_slowest(self.log.slowest_epoch());
+    /// The run that begins with `first` is filled. If that published something, follow with [`Self::announce`].
+    pub fn commit(&mut self, first: u64, head: &impl HeadPage) -> Committed {
+        let committed = self.log.commit(first);
+        if committed == Committed::Published {
+            head.publish(self.log.head());
+            head.set_slowest(self.log.slowest_epoch());
+        }
+        committed
     }
 
-    /// Ends the epoch that is being written. `length` tells how long it was, `None` that it was abandoned.
-    pub fn end_epoch(&mut self, epoch: u64, length: Option<EpochLength>, head: &impl HeadPage) {
-        self.log.end_epoch(length.is_some());
+    /// The run that begins with `first` will not be filled ([`Log::give_back`](crate::log::Log::give_back)).
+    pub fn give_back(&mut self, first: u64) {
+        self.log.give_back(first);
+    }
+
+    /// Ends the epoch that is being written, which was so long.
+    pub fn end_epoch(&mut self, epoch: u64, length: EpochLength, head: &impl HeadPage) {
+        self.log.end_epoch();
         head.end_epoch(epoch, self.log.head());
         let expected = head.length().samples;
-        match length {
-            Some(length) => {
-                head.set_length(length);
-                if expected != UNKNOWN && expected != length.samples {
-                    self.notices.push(Notice::EpochLength { epoch, samples: length.samples, expected });
-                }
-            }
-            None => self.notices.push(Notice::EpochAbandoned(epoch)),
+        head.set_length(length);
+        if expected != UNKNOWN && expected != length.samples {
+            self.notices.push(Notice::EpochLength { epoch, samples: length.samples, expected });
         }
         self.announce(head);
     }

@@ -234,6 +234,12 @@ impl<P: MemberPage, Q: Process> Members<P, Q> {
         self.map.keys().any(|&other| other != id && self.starves(other, log))
     }
 
+    /// Whether anybody sleeps until its epoch begins: the log must go on for its sake, though it needs nothing of what comes first.
+    pub(super) fn anybody_awaits_epoch(&self, log: &Log) -> bool {
+        let awaits = |id: u64| log.cursor(id).is_some_and(|(_, sample)| sample.is_none());
+        self.map.iter().any(|(&id, member)| member.page.is_waiting() && awaits(id))
+    }
+
     /// Whether anybody does.
     pub(super) fn anybody_starves(&self, log: &Log) -> bool {
         self.map.keys().any(|&id| self.starves(id, log))

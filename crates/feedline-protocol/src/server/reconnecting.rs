@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::log::Log;
-use crate::message::Entry;
+use crate::message::{Entry, Others};
 use crate::time::{Since, Time};
 
 /// The cursor of those who are still on their way.
@@ -45,14 +45,15 @@ impl Reconnecting {
         self.resumed == Some(epoch) && matches!(self.wait, Waiting::Nobody)
     }
 
-    /// One has come back of `of`, of whom the slowest was at this place or after it.
-    pub fn came(&mut self, log: &mut Log, of: u32, place: (u64, u64), now: Time) {
+    /// One has come back and tells of the others, of whom the slowest was at this place or after it. Only those count who surely
+    /// are among them: to take another for one of them would be not to wait for that one.
+    pub fn came(&mut self, log: &mut Log, others: Others, place: (u64, u64), now: Time) {
         if let Waiting::Nobody = self.wait {
             self.wait = Waiting::Some { expected: 0, came: 0, since: Since(now), held: None };
         }
         let Waiting::Some { expected, came, held, .. } = &mut self.wait else { return };
-        *expected = (*expected).max(of);
-        *came += 1;
+        *expected = (*expected).max(others.count);
+        *came += u32::from(others.is_one);
         if held.is_none_or(|held| place < held)
             && log.join(ON_THE_WAY, Entry::At { epoch: place.0, index: place.1 }).is_ok()
         {
@@ -73,6 +74,11 @@ impl Reconnecting {
     /// How many are here or on their way, while some are.
     pub fn expected(&self) -> u32 {
         if let Waiting::Some { expected, .. } = self.wait { expected } else { 0 }
+    }
+
+    /// How many are still on their way.
+    pub fn missing(&self) -> u32 {
+        if let Waiting::Some { expected, came, .. } = self.wait { expected.saturating_sub(came) } else { 0 }
     }
 
     /// Whether some are still on their way.

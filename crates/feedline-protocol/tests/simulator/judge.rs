@@ -1,7 +1,12 @@
 //! Whether what one consumer was handed is what it may rely on: each sample of its plan, in order, exactly once, in batches of
-//! its size, with the right tail.
+//! its size, with the right tail; and whether it knows where it is.
+//!
+//! `ranks` judges those who share an epoch together, `waiting` who waits for whom and for how long, `memory` what the server knows
+//! of those who read.
 
-use std::collections::BTreeMap;
+pub mod memory;
+pub mod ranks;
+pub mod waiting;
 
 use feedline_protocol::Mark;
 use feedline_protocol::consumer::{Config, Trouble};
@@ -23,12 +28,21 @@ pub struct Judge {
     was_detached: bool,
     /// It asked for a place by its number.
     has_resumed: bool,
-    /// Which samples of each epoch a rank had.
-    pub had: BTreeMap<u64, Vec<u64>>,
-    /// The epochs that it read from start to end.
-    pub whole: Vec<u64>,
-    is_whole: bool,
+    /// What it lost where samples are skipped, if that can be told.
+    missed: Option<Missed>,
 }
+
+/// What a consumer that is too slow has lost since its last batch.
+#[derive(Clone, Copy, Debug)]
+struct Missed {
+    /// What it had counted then.
+    counted: u64,
+    /// At the ends of epochs since.
+    samples: u64,
+}
+
+/// How many epochs a consumer may be behind so that what it lost can be counted: not all ends are kept.
+const COUNTABLE_EPOCHS: u64 = 50;
 
 /// With what the next batch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,9 +61,7 @@ impl Judge {
             may_be_over: false,
             was_detached: false,
             has_resumed: false,
-            had: BTreeMap::new(),
-            whole: Vec::new(),
-            is_whole: false,
+            missed: None,
         }
     }
 
@@ -80,7 +92,7 @@ impl Judge {
             }
         };
         self.finished = None;
-        self.is_whole = matches!(self.expects, Expect::EpochStart);
+        self.missed = None;
         Ok(())
     }
 
@@ -106,21 +118,10 @@ impl Judge {
 
     /// It had all that was promised of its epoch, and stopped.
     pub fn finishes(&mut self, feed: &Feed) {
-        self.forget_pass(feed);
         if let Expect::At(mark) = self.expects {
-            if self.is_whole {
-                self.whole.push(mark.epoch);
-            }
+            self.missed = self.missed.filter(|_| self.is_over(mark, feed));
             self.finished = Some(mark);
             self.expects = Expect::At(Mark { epoch: mark.epoch + 1, index: 0 });
-            self.is_whole = true;
-        }
-    }
-
-    /// The next pass over an epoch that is replayed has the same samples again.
-    fn forget_pass(&mut self, feed: &Feed) {
-        if feed.policy.replay {
-            self.had.clear();
         }
     }
 
@@ -133,7 +134,8 @@ impl Judge {
         left == 0 || (self.config.drop_last && left < size)
     }
 
-    pub fn batch(&mut self, samples: &[Sample], feed: &Feed) -> Result<(), String> {
+    /// It was handed these, and says that it has `skipped` so many in all.
+    pub fn batch(&mut self, samples: &[Sample], feed: &Feed, skipped: u64) -> Result<(), String> {
         let Some(&first) = samples.first() else { return Err("a batch of nothing".into()) };
         let skips = feed.policy.lag == Lag::Skip && !feed.policy.replay;
         for (at, sample) in samples.iter().enumerate() {
@@ -154,7 +156,10 @@ impl Judge {
         };
         let begins = Mark { epoch, index: first.index };
         if self.config.shard.is_some() {
-            return self.rank_batch(begins, samples.len() as u64);
+            // Where its next step begins is the others' affair too.
+            self.expects = Expect::Anything;
+            (self.finished, self.may_be_over) = (None, false);
+            return Ok(());
         }
         let is_expected = match self.expects {
             Expect::Anything => true,
@@ -175,6 +180,9 @@ impl Judge {
         if !is_expected {
             return Err(format!("{:?} was expected, and {begins:?} came", self.expects));
         }
+        if skips {
+            self.judge_skips(begins, skipped, feed)?;
+        }
         let len = samples.len() as u64;
         let end = Mark { epoch, index: begins.index + len };
         let size = self.config.batch_size.unwrap_or(first.left);
@@ -187,21 +195,39 @@ impl Judge {
         Ok(())
     }
 
-    fn rank_batch(&mut self, begins: Mark, len: u64) -> Result<(), String> {
-        let had = self.had.entry(begins.epoch).or_default();
-        if had.last().is_some_and(|&last| last >= begins.index) {
-            return Err(format!("a rank had sample {} of epoch {} again", begins.index, begins.epoch));
+    /// What a consumer that is too slow loses is counted, each sample once.
+    fn judge_skips(&mut self, begins: Mark, skipped: u64, feed: &Feed) -> Result<(), String> {
+        let before = self.missed.replace(Missed { counted: skipped, samples: 0 });
+        let (Some(missed), Expect::At(mark)) = (before, self.expects) else { return Ok(()) };
+        let lost = missed.samples + distance(mark, begins, feed);
+        let counted = skipped - missed.counted;
+        let is_exact = begins.epoch - mark.epoch < COUNTABLE_EPOCHS;
+        // A tail that would have been left out may count as lost.
+        if self.config.drop_last || counted == lost || (!is_exact && counted < lost) {
+            return Ok(());
         }
-        had.extend(begins.index..begins.index + len);
-        // Where its next step begins is the others' affair too.
-        self.expects = Expect::Anything;
-        (self.finished, self.may_be_over) = (None, false);
+        Err(format!("it lost {lost} samples between {mark:?} and {begins:?}, and counts {counted}"))
+    }
+
+    /// After a batch: where the consumer believes that it stands, and the place that it would save.
+    pub fn stands(&self, place: Mark, saved: Mark, feed: &Feed) -> Result<(), String> {
+        let Expect::At(mut mark) = self.expects else { return Ok(()) };
+        if feed.policy.replay {
+            // Which pass over the epoch it is, only the consumer counts.
+            mark.epoch = place.epoch;
+        }
+        let next = Mark { epoch: mark.epoch + 1, index: 0 };
+        if place != mark {
+            return Err(format!("it stands at {mark:?}, and believes that it is at {place:?}"));
+        }
+        if saved != mark && !(saved == next && self.is_over(mark, feed)) {
+            return Err(format!("it stands at {mark:?}, and would save {saved:?}"));
+        }
         Ok(())
     }
 
     pub fn epoch_over(&mut self, feed: &Feed) -> Result<(), String> {
         let skips = feed.policy.lag == Lag::Skip && !feed.policy.replay;
-        self.forget_pass(feed);
         if let Expect::At(mut mark) = self.expects {
             // An epoch that it had done with is passed without a word.
             if self.may_be_over && self.is_over(mark, feed) {
@@ -210,14 +236,13 @@ impl Judge {
             if self.config.shard.is_none() && !skips && !self.is_over(mark, feed) {
                 return Err(format!("the epoch ended at {mark:?}, of {} samples", feed.length(mark.epoch)));
             }
-            if self.is_whole {
-                self.whole.push(mark.epoch);
+            if let Some(missed) = &mut self.missed {
+                missed.samples += feed.length(mark.epoch).saturating_sub(mark.index);
             }
             self.expects = Expect::At(Mark { epoch: mark.epoch + 1, index: 0 });
         }
         self.finished = None;
         self.may_be_over = false;
-        self.is_whole = true;
         Ok(())
     }
 
@@ -232,4 +257,13 @@ impl Judge {
         };
         if is_explained { Ok(()) } else { Err(format!("trouble without a cause: {trouble:?}")) }
     }
+}
+
+/// How many samples lie between two places.
+fn distance(from: Mark, until: Mark, feed: &Feed) -> u64 {
+    if from.epoch == until.epoch {
+        return until.index.saturating_sub(from.index);
+    }
+    let rest = feed.length(from.epoch).saturating_sub(from.index);
+    rest + (from.epoch + 1..until.epoch).map(|epoch| feed.length(epoch)).sum::<u64>() + until.index
 }

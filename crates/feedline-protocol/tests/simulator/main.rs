@@ -1,9 +1,10 @@
 //! The real state machines of servers and consumers under virtual time, thousands of schedules from seeds.
 //!
 //! `SCHEDULES=20000000 FIRST=7 cargo test --release -p feedline-protocol --test simulator -- --nocapture` runs others than `make test`
-//! does. A schedule that goes wrong is shrunk, and told as a history; `SEED=n` tells any.
+//! does. A schedule that goes wrong is shrunk, and told as a history; `SEED=n` tells any; `ALL=1` lists all that go wrong.
 
 mod consumer;
+mod fillers;
 mod judge;
 mod memory;
 mod pages;
@@ -12,6 +13,7 @@ mod rng;
 mod scenario;
 mod server;
 mod shrink;
+mod state_file;
 mod wire;
 mod world;
 
@@ -34,16 +36,20 @@ fn every_schedule_keeps_the_promises() {
     let (first, count) = (number("FIRST").unwrap_or(1), number("SCHEDULES").unwrap_or(2_000));
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let (steps, failed) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
+    let lists_all = number("ALL").is_some();
     std::thread::scope(|scope| {
         for thread in 0..threads {
             let (steps, failed) = (&steps, &failed);
             scope.spawn(move || {
                 let mut seed = first + thread;
-                while seed < first + count && failed.load(Ordering::Relaxed) == u64::MAX {
+                while seed < first + count && (lists_all || failed.load(Ordering::Relaxed) == u64::MAX) {
                     let verdict = world::run(&Scenario::new(seed), false);
                     steps.fetch_add(verdict.steps, Ordering::Relaxed);
-                    if verdict.violation.is_some() {
+                    if let Some(violation) = verdict.violation {
                         failed.fetch_min(seed, Ordering::Relaxed);
+                        if lists_all {
+                            println!("seed {seed}: {violation}");
+                        }
                     }
                     seed += threads;
                 }

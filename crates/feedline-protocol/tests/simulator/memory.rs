@@ -60,6 +60,12 @@ impl Memory {
         }
     }
 
+    /// The oldest sample that it needs.
+    pub fn floor(&self) -> u64 {
+        let table = self.table.borrow();
+        table.leases.floor(table.cursor)
+    }
+
     pub fn oldest(&self) -> Option<(u64, u64)> {
         self.table.borrow().leases.oldest().map(|(id, first, ())| (id, first))
     }
@@ -70,8 +76,8 @@ impl HeadView for Memory {
         self.reader.head()
     }
 
-    fn end_of(&self, epoch: u64) -> u64 {
-        self.reader.end_of(epoch)
+    fn entry_of(&self, epoch: u64) -> u64 {
+        self.reader.entry_of(epoch)
     }
 
     fn ended(&self) -> u64 {

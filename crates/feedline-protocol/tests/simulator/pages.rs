@@ -183,7 +183,7 @@ impl HeadView for HeadReader {
         self.read(HEAD)
     }
 
-    fn end_of(&self, epoch: u64) -> u64 {
+    fn entry_of(&self, epoch: u64) -> u64 {
         if epoch >= self.ended() {
             return UNKNOWN;
         }
@@ -303,6 +303,10 @@ impl PageReader {
 
     fn read(&self, word: u8) -> u64 {
         self.seen.read(&self.page.stores, word)
+    }
+
+    pub fn see_all(&self) {
+        self.seen.see_all(&self.page.stores);
     }
 }
 

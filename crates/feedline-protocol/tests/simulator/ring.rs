@@ -1,6 +1,7 @@
 //! The memory of a feed: which sample stands in each slot, and in each cell of the byte lane.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::rc::Rc;
 
 use feedline_protocol::consumer::Shape;
@@ -54,15 +55,13 @@ impl Ring {
         }
     }
 
-    /// A copy of another, with room for more.
-    pub fn grown(old: &Self, size: Size, shape: Shape, oldest: u64, head: u64) -> Self {
-        let ring = Self::new(size, shape);
-        for position in oldest..head {
+    /// Copies samples from another.
+    pub fn copy_from(&self, old: &Self, positions: Range<u64>) {
+        for position in positions {
             if let Some(Slot { sample, start, len_bytes, .. }) = old.slot(position) {
-                ring.put(position, sample, start, len_bytes);
+                self.put(position, sample, start, len_bytes);
             }
         }
-        ring
     }
 
     pub fn put(&self, position: u64, sample: Sample, start: u64, len_bytes: u64) {

@@ -38,6 +38,12 @@ pub struct Feed {
     pub is_short_of_memory: bool,
     /// How long the source takes for a batch.
     pub load_micros: u64,
+    /// How many batches it fills at once.
+    pub fillers: usize,
+    /// One claim in so many is given back; none if 0.
+    pub gives_back: u64,
+    /// Its server keeps a `state_file`.
+    pub keeps_state: bool,
 }
 
 impl Feed {
@@ -56,6 +62,10 @@ pub struct Job {
     pub think_micros: u64,
     /// How many batches it keeps.
     pub keeps: usize,
+    /// One batch in so many is kept for good; none if 0.
+    pub keeps_for_good: u64,
+    /// How long it pauses, at least, between some of its epochs.
+    pub rests: Duration,
     /// One epoch in so many is broken off; never if 0.
     pub breaks_off: u64,
     /// It waits for another server when one is lost.
@@ -71,6 +81,8 @@ pub enum Fault {
     RestartConsumer(usize, bool),
     /// It loads the place that it is at, as from a checkpoint.
     ReloadConsumer(usize),
+    /// All ranks are killed and started again, each within this time, from a checkpoint or without.
+    RestartRanks(Duration, bool),
     KillServer(Duration),
     StopServer(Duration),
 }
@@ -84,8 +96,12 @@ impl Scenario {
         let lag = if replay { Lag::Block } else { rng.pick(&[Lag::Block, Lag::Block, Lag::History, Lag::Skip]) };
         let is_cut = !rng.one_in(4);
         let source_batch = if is_cut { rng.within(1, 6) } else { 1 };
-        let longest = rng.pick(&[8, 20, 60]);
-        let lengths = (0..rng.within(1, 3)).map(|_| if rng.one_in(10) { 0 } else { rng.within(4, longest) }).collect();
+        // Short epochs that come fast: a consumer can be many of them behind.
+        let is_rapid = rng.one_in(8);
+        let longest = if is_rapid { 4 } else { rng.pick(&[8, 20, 60]) };
+        let shortest = longest.min(4) / if is_rapid { 2 } else { 1 };
+        let length = |_| if rng.one_in(10) { 0 } else { rng.within(shortest, longest) };
+        let lengths = (0..rng.within(1, 3)).map(length).collect();
         let window = rng.within(2 * source_batch, 4 * source_batch + 20);
         let count = rng.within(1, MOST_CONSUMERS);
         let feed = Feed {
@@ -100,9 +116,15 @@ impl Scenario {
             tells_length: rng.one_in(2),
             epochs: if rng.one_in(3) { Some(rng.within(1, 5)) } else { None },
             is_short_of_memory: rng.one_in(10),
-            load_micros: rng.pick(&[1000, 5000, 30_000]),
+            load_micros: if is_rapid { 300 } else { rng.pick(&[1000, 5000, 30_000]) },
+            fillers: rng.pick(&[1, 1, 2, 5]),
+            gives_back: rng.pick(&[0, 0, 10]),
+            keeps_state: !replay && rng.one_in(4),
         };
         let mut consumers: Vec<Job> = (0..count).map(|_| job(&rng, &feed)).collect();
+        if is_rapid {
+            consumers.iter_mut().for_each(|job| job.think_micros = job.think_micros.min(rng.pick(&[300, 300, 80_000])));
+        }
         share_among_ranks(&rng, &feed, &mut consumers);
         let faults = (0..rng.pick(&[0, 1, 2, 3, 6])).map(|_| fault(&rng, consumers.len())).collect();
         Self { seed, feed, consumers, faults }
@@ -124,6 +146,8 @@ fn job(rng: &Rng, feed: &Feed) -> Job {
         starts: if rng.one_in(2) { Duration::ZERO } else { Duration::from_micros(rng.below(1_500_000)) },
         think_micros: rng.pick(&[2000, 10_000, 80_000, 400_000]),
         keeps: rng.pick(&[0, 0, 1, 2, 5]),
+        keeps_for_good: rng.pick(&[0, 0, 0, 4]),
+        rests: if rng.one_in(4) { feed.stall_timeout } else { Duration::ZERO },
         breaks_off: rng.pick(&[0, 0, 0, 3]),
         reconnects: !rng.one_in(4),
     }
@@ -131,12 +155,12 @@ fn job(rng: &Rng, feed: &Feed) -> Job {
 
 /// Makes some consumers the ranks of one job.
 fn share_among_ranks(rng: &Rng, feed: &Feed, consumers: &mut [Job]) {
-    let world = consumers.len() as u32;
-    if world < 2 || feed.policy.lag == Lag::Skip || !rng.one_in(3) {
+    if consumers.len() < 2 || feed.policy.lag == Lag::Skip || !rng.one_in(3) {
         return;
     }
+    let world = rng.within(2, consumers.len() as u64) as u32;
     let first = consumers[0].config;
-    for (rank, job) in consumers.iter_mut().enumerate() {
+    for (rank, job) in consumers.iter_mut().take(world as usize).enumerate() {
         let shard = Some(Shard { group: 7, world, rank: rank as u32 });
         job.config = Config { shard, entry: Entry::EpochStart, moves_on: false, ..first };
         // Ranks do the same.
@@ -148,13 +172,15 @@ fn fault(rng: &Rng, consumers: usize) -> (Duration, Fault) {
     let at = Duration::from_micros(rng.below(2_000_000));
     let which = rng.below(consumers as u64) as usize;
     let secs = Duration::from_millis(rng.pick(&[50, 300, 900, 2500]));
-    let fault = match rng.below(12) {
+    let fault = match rng.below(13) {
         0..3 => Fault::KillConsumer(which),
+        3 if rng.one_in(8) => Fault::StopConsumer(which, Duration::from_secs(8)),
         3..6 => Fault::StopConsumer(which, secs),
         6 => Fault::RestartConsumer(which, rng.one_in(2)),
         7 => Fault::ReloadConsumer(which),
         8..11 => Fault::KillServer(Duration::from_millis(rng.pick(&[1, 100, 1500]))),
-        _ => Fault::StopServer(secs),
+        11 => Fault::StopServer(secs),
+        _ => Fault::RestartRanks(Duration::from_millis(rng.pick(&[5, 400])), rng.one_in(2)),
     };
     (at, fault)
 }
@@ -167,7 +193,7 @@ impl Fault {
             | Self::StopConsumer(number, _)
             | Self::RestartConsumer(number, _)
             | Self::ReloadConsumer(number) => Some(number),
-            Self::KillServer(_) | Self::StopServer(_) => None,
+            Self::RestartRanks(..) | Self::KillServer(_) | Self::StopServer(_) => None,
         }
     }
 }

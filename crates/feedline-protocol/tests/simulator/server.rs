@@ -1,41 +1,77 @@
 //! A server's process: the state machine, driven as `feedline-core` drives it, over simulated memory.
 
+mod conversation;
+
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 use feedline_protocol::consumer::Shape;
-use feedline_protocol::log::{Lag, Size};
+use feedline_protocol::log::{Committed, Lag, Run, Size, Transfer};
 use feedline_protocol::page::HeadPage;
-use feedline_protocol::server::{Claim, Delivery, EpochStart, Halt, Options, Phase, RingShape, Server, Stalled, Wait};
-use feedline_protocol::{EpochLength, Time, UNKNOWN};
+use feedline_protocol::server::{Claim, EpochStart, Halt, Options, Phase, RingShape, Server, Stalled, Wait};
+use feedline_protocol::{EpochLength, Mark, Time, UNKNOWN};
 
-use crate::pages::{CursorPage, Head, PageReader};
-use crate::ring::{Ring, Sample};
+use crate::fillers::Filler;
+use crate::pages::{Head, PageReader};
+use crate::ring::Ring;
 use crate::rng::Rng;
 use crate::scenario::Feed;
-use crate::wire::{Pid, ToConsumer, ToServer, Wire};
+use crate::state_file::StateFile;
+use crate::wire::{Pid, Wire};
 
 pub type Machine = Server<PageReader, Pid>;
 
 /// The longest sleep of either thread.
 const SLICE: Duration = Duration::from_millis(100);
 
+/// What a consumer wrote longer ago than this is seen.
+const LATEST_SIGHT: Duration = Duration::from_millis(10);
+
 pub struct ServerProcess {
     pub machine: Machine,
     pub head: Rc<Head>,
     pub stopped_until: Duration,
     pub producer_at: Duration,
+    /// When the appending thread last ran.
+    produced: Duration,
     pub control_at: Duration,
     feed: Feed,
     ring: Option<Rc<Ring>>,
+    replacing: Option<Replacing>,
     task: Task,
+    fillers: Vec<Filler>,
+    /// A claim was given back: the source goes on from this sample of the epoch.
+    goes_back_to: Option<u64>,
     /// Epochs that were read or skipped, and the one after the last that was written.
     complete: u64,
     next_epoch: u64,
     links: BTreeMap<u64, Link>,
     next_id: u64,
+    /// Where an earlier server stopped, and how much of that epoch is still to be said to be had.
+    resume: Option<Mark>,
+    had: u64,
+    state_file: Option<StateFile>,
+    returns: Returns,
     rng: Rc<Rng>,
+}
+
+/// A ring that is being prepared.
+struct Replacing {
+    ring: Ring,
+    transfer: Transfer,
+    detaches: Vec<Stalled>,
+}
+
+/// Who came back to this server after another was lost.
+#[derive(Default)]
+struct Returns {
+    /// When the first one came that knew of others, and its process.
+    first: Option<(Duration, u32)>,
+    /// A consumer that knew of no others had come before.
+    was_preceded: bool,
+    /// When each asked for its place, by its process.
+    asked: BTreeMap<u32, Duration>,
 }
 
 struct Link {
@@ -67,25 +103,21 @@ enum Task {
         samples: u64,
         bytes: u64,
     },
-    /// Claimed, and not written yet.
-    Write {
+    /// All of this epoch is claimed; what is being filled is waited for.
+    EndEpoch {
         epoch: u64,
-        index: u64,
-        samples: u64,
-        bytes: u64,
-        start: u64,
     },
     Drain,
     Over,
 }
 
 impl ServerProcess {
-    pub fn new(feed: &Feed, rng: &Rc<Rng>, now: Duration) -> Self {
+    pub fn new(feed: &Feed, rng: &Rc<Rng>, now: Duration, resume: Option<Mark>) -> Self {
         let machine = Machine::new(Options {
             policy: feed.policy,
             wait_for: feed.wait_for,
             stall_timeout: feed.stall_timeout,
-            resume: None,
+            resume,
         });
         let head = Rc::new(Head::default());
         let samples = feed.length(0);
@@ -101,14 +133,22 @@ impl ServerProcess {
             head,
             stopped_until: Duration::ZERO,
             producer_at: now,
+            produced: now,
             control_at: now,
             feed: feed.clone(),
             ring: None,
+            replacing: None,
             task: Task::BeginEpoch,
-            complete: 0,
-            next_epoch: 0,
+            fillers: Vec::new(),
+            goes_back_to: None,
+            complete: resume.map_or(0, |at| at.epoch),
+            next_epoch: resume.map_or(0, |at| at.epoch),
             links: BTreeMap::new(),
             next_id: 0,
+            resume,
+            had: resume.map_or(0, |at| at.index),
+            state_file: feed.keeps_state.then(|| StateFile::new(resume)),
+            returns: Returns::default(),
             rng: Rc::clone(rng),
         }
     }
@@ -124,6 +164,38 @@ impl ServerProcess {
         for link in self.links.values() {
             link.wire.is_server_there.set(false);
         }
+    }
+
+    /// What it leaves behind for the next one.
+    pub fn state(&self) -> Option<Mark> {
+        self.state_file.as_ref()?.written
+    }
+
+    /// Whether this is the memory that it appends to.
+    pub fn writes_to(&self, ring: &Rc<Ring>) -> bool {
+        self.ring.as_ref().is_some_and(|own| Rc::ptr_eq(own, ring))
+    }
+
+    /// The cursor that it keeps for a process.
+    pub fn cursor_of(&self, pid: &Pid) -> Option<(u64, Option<u64>)> {
+        let is_its = |link: &Link| Rc::ptr_eq(&link.pid.is_dead, &pid.is_dead);
+        let (&id, _) = self.links.iter().rev().find(|(_, link)| is_its(link))?;
+        self.machine.log().cursor(id)
+    }
+
+    /// The process that came back first.
+    pub fn first_back(&self) -> Option<u32> {
+        self.returns.first.map(|(_, pid)| pid)
+    }
+
+    /// Whether a consumer that lost its server came back in time for the others to wait for it.
+    pub fn was_in_time(&self, pid: &Pid, place: Mark) -> bool {
+        let Returns { first, was_preceded, asked } = &self.returns;
+        let limit = first.map(|(first, _)| first + self.feed.stall_timeout);
+        let asked = asked.get(&pid.number);
+        // The source can't go back behind what was kept of its state.
+        let has_state = self.resume.is_none_or(|at| at <= place);
+        !was_preceded && has_state && asked.is_some_and(|&asked| limit.is_some_and(|limit| asked < limit))
     }
 
     pub fn is_over(&self) -> bool {
@@ -177,54 +249,74 @@ impl ServerProcess {
         self.install(ring, false);
     }
 
-    /// Another ring with all that is intact; `None` if there is no memory.
-    fn prepare(&self, size: Size) -> Option<Ring> {
-        let old = self.ring.as_ref().filter(|_| !self.feed.is_short_of_memory)?;
-        let log = self.machine.log();
+    /// Begins to replace the ring. False if there is no memory.
+    fn replace(&mut self, size: Size, detaches: Vec<Stalled>) -> bool {
+        let Some(old) = self.ring.as_ref().filter(|_| !self.feed.is_short_of_memory) else { return false };
         let shape = Shape { generation: old.shape.generation + 1, ..old.shape };
-        Some(Ring::grown(old, size, shape, log.oldest(), log.head()))
+        let (ring, transfer) = (Ring::new(size, shape), Transfer::default());
+        self.replacing = Some(Replacing { ring, transfer, detaches });
+        true
+    }
+
+    pub fn is_about_to_detach(&self) -> bool {
+        self.replacing.as_ref().is_some_and(|replacing| !replacing.detaches.is_empty())
+    }
+
+    /// Copies what is there, and installs the ring once nothing came meanwhile.
+    fn go_on_replacing(&mut self, mut replacing: Replacing, now: Duration) {
+        let rest = replacing.transfer.rest(self.machine.log());
+        if !rest.is_empty() {
+            let old = self.ring.as_ref().expect("one is replaced");
+            rest.into_iter().for_each(|run| replacing.ring.copy_from(old, run));
+            self.producer_at = now + Duration::from_micros(self.rng.below(5000));
+            self.replacing = Some(replacing);
+            return;
+        }
+        self.install(replacing.ring, false);
+        if !replacing.detaches.is_empty() {
+            self.machine.detach(&replacing.detaches, true, &*self.head, Time::new(now));
+            self.control_at = now;
+        }
     }
 
     fn wait(&mut self, wait: Wait, now: Duration) {
         self.producer_at = now;
+        let size = self.machine.log().size();
         match wait {
             Wait::Sleep => self.producer_at = now + SLICE,
-            Wait::GrowFor(window) => match self.prepare(self.machine.log().size().widened(window, 0)) {
-                Some(ring) => self.install(ring, false),
-                None => self.machine.refuse_larger("no memory"),
-            },
-            Wait::GrowForRanks(ranks) => {
-                let size = self.machine.log().size();
-                match self.prepare(size.widened(size.window * 2, size.byte_window * 2)) {
-                    Some(ring) => self.install(ring, false),
-                    None => self.machine.refuse(&ranks, "no memory"),
+            Wait::GrowFor(window) => {
+                if !self.replace(size.widened(window, 0), Vec::new()) {
+                    self.machine.refuse_larger("no memory");
                 }
             }
-            Wait::Detach(stalled) => {
-                if !self.detach(&stalled, now) {
+            Wait::GrowForRanks(ranks) => {
+                if !self.replace(size.widened(size.window * 2, size.byte_window * 2), Vec::new()) {
+                    self.machine.refuse(&ranks, "no memory");
+                }
+            }
+            Wait::Detach(stalled) if self.machine.needs_ring_to_detach(&stalled) => {
+                if !self.replace(size, stalled) {
                     self.producer_at = now + SLICE;
                 }
             }
+            Wait::Detach(stalled) => {
+                let has_ring = self.ring.as_ref().is_none_or(|ring| ring.size.capacity == 1);
+                if !self.machine.detach(&stalled, has_ring, &*self.head, Time::new(now)) {
+                    self.producer_at = now + SLICE;
+                }
+                self.control_at = now;
+            }
         }
-    }
-
-    fn detach(&mut self, stalled: &[Stalled], now: Duration) -> bool {
-        let has_ring = if self.machine.needs_ring_to_detach(stalled) {
-            let Some(ring) = self.prepare(self.machine.log().size()) else { return false };
-            self.install(ring, false);
-            true
-        } else {
-            self.ring.as_ref().is_none_or(|ring| ring.size.capacity == 1)
-        };
-        let any = self.machine.detach(stalled, has_ring, &*self.head, Time::new(now));
-        self.control_at = now;
-        any
     }
 
     /// The appending thread runs until it waits, or has done one thing.
     pub fn produce(&mut self, now: Duration) {
         let time = Time::new(now);
+        self.see_what_is_old(now);
         self.producer_at = now + Duration::from_micros(self.rng.below(20));
+        if let Some(replacing) = self.replacing.take() {
+            return self.go_on_replacing(replacing, now);
+        }
         match self.task {
             Task::BeginEpoch => {
                 if self.feed.epochs.is_some_and(|epochs| self.complete >= epochs) {
@@ -239,7 +331,7 @@ impl ServerProcess {
                 }
             }
             Task::Load { epoch, index } => {
-                if let Err(halt) = self.machine.halted(time) {
+                if let Err(halt) = self.machine.halted(&*self.head, time) {
                     return self.halt(halt, epoch);
                 }
                 if let Some(window) = self.machine.wanted_growth(1) {
@@ -247,14 +339,18 @@ impl ServerProcess {
                 }
                 self.load(epoch, index, now);
             }
+            Task::Claim { epoch, index, .. } if self.goes_back_to.is_some() => self.go_back(epoch, index),
+            Task::Claim { .. } if self.fillers.len() == self.feed.fillers => self.producer_at = now + SLICE,
             Task::Claim { epoch, index, samples, bytes } => {
                 match self.machine.claim(samples, bytes, &*self.head, time) {
-                    Claim::Granted(start) => self.task = Task::Write { epoch, index, samples, bytes, start },
+                    Claim::Granted(run) => self.begin_to_fill(run, epoch, index, bytes, now),
                     Claim::Wait(wait) => self.wait(wait, now),
                     Claim::Halted(halt) => self.halt(halt, epoch),
                 }
             }
-            Task::Write { epoch, index, samples, bytes, start } => self.write(epoch, index, samples, bytes, start),
+            Task::EndEpoch { epoch } if self.goes_back_to.is_some() => self.go_back(epoch, u64::MAX),
+            Task::EndEpoch { .. } if !self.fillers.is_empty() => self.producer_at = now + SLICE,
+            Task::EndEpoch { epoch } => self.end_epoch(epoch),
             Task::Drain => {
                 let epochs = if self.feed.policy.replay { self.feed.epochs } else { Some(self.next_epoch) };
                 if epochs.is_some_and(|epochs| self.machine.is_read(epochs, &*self.head, time)) {
@@ -269,8 +365,18 @@ impl ServerProcess {
         }
     }
 
+    /// No store stays unseen for as long as a thread sleeps.
+    fn see_what_is_old(&mut self, now: Duration) {
+        if now.saturating_sub(self.produced) > LATEST_SIGHT {
+            self.machine.members().values().for_each(|member| member.page.see_all());
+        }
+        self.produced = now;
+    }
+
     fn begin_epoch(&mut self) {
-        let begun = self.machine.begin_epoch(0, &*self.head);
+        self.goes_back_to = None;
+        let had = std::mem::take(&mut self.had);
+        let begun = self.machine.begin_epoch(had, &*self.head);
         if begun.is_wanted_by_number {
             self.complete = self.complete.max(begun.epoch);
             if self.feed.epochs.is_some_and(|epochs| self.complete >= epochs) {
@@ -279,13 +385,26 @@ impl ServerProcess {
                 return;
             }
         }
-        self.task = Task::Load { epoch: begun.epoch, index: 0 };
+        // The source goes on in the middle of the epoch that it was in, and begins any other at its start.
+        let index = if self.resume.is_some_and(|at| at.epoch == begun.epoch) { had } else { 0 };
+        if self.state_file.is_some() {
+            self.note_state();
+        }
+        self.task = Task::Load { epoch: begun.epoch, index };
+    }
+
+    fn note_state(&mut self) {
+        let progress = self.machine.progress(Time::default());
+        if let (Some(progress), Some(file)) = (progress, &mut self.state_file) {
+            file.mark(progress, &self.rng);
+        }
     }
 
     fn load(&mut self, epoch: u64, index: u64, now: Duration) {
         let length = self.feed.length(epoch);
         if index == length {
-            return self.end_epoch(epoch, true);
+            self.task = Task::EndEpoch { epoch };
+            return;
         }
         if self.ring.as_ref().is_none_or(|ring| ring.size.capacity == 1) {
             self.first_ring();
@@ -296,26 +415,55 @@ impl ServerProcess {
         self.producer_at = now + Duration::from_micros(self.rng.below(2 * self.feed.load_micros + 1));
     }
 
-    fn write(&mut self, epoch: u64, index: u64, samples: u64, bytes: u64, start: u64) {
-        let ring = self.ring.as_ref().expect("claimed in it");
-        let head = self.machine.log().head();
-        for at in 0..samples {
-            let sample = Sample { epoch, index: index + at, left: samples - at };
-            ring.put(head + at, sample, start, bytes);
+    fn begin_to_fill(&mut self, run: Run, epoch: u64, index: u64, len_bytes: u64, now: Duration) {
+        let ring = Rc::clone(self.ring.as_ref().expect("claimed in it"));
+        let until = now + Duration::from_micros(self.rng.below(self.feed.fillers as u64 * self.feed.load_micros + 20));
+        let gives_up = self.feed.gives_back > 0 && self.rng.one_in(self.feed.gives_back);
+        self.fillers.push(Filler { run, epoch, index, len_bytes, until, gives_up, ring }.begin());
+        self.task = Task::Load { epoch, index: index + run.samples };
+    }
+
+    /// Claims were given back. Those behind one that the source has gone back to already change nothing.
+    fn go_back(&mut self, epoch: u64, index: u64) {
+        let earliest = self.goes_back_to.take().unwrap_or(index);
+        self.task = Task::Load { epoch, index: index.min(earliest) };
+    }
+
+    /// When the next filler is done.
+    pub fn next_filled(&self) -> Option<Duration> {
+        self.fillers.iter().map(|filler| filler.until).min()
+    }
+
+    /// A filler is done, or gives up.
+    pub fn fill(&mut self, now: Duration) {
+        let Some(which) = self.fillers.iter().position(|filler| filler.until <= now) else { return };
+        let filler = self.fillers.swap_remove(which);
+        if filler.gives_up {
+            self.machine.give_back(filler.run.first);
+            self.goes_back_to = Some(self.goes_back_to.map_or(filler.index, |index| index.min(filler.index)));
+        } else {
+            filler.finish(self.ring.as_ref().expect("claimed in it"));
+            if self.machine.commit(filler.run.first, &*self.head) == Committed::Published {
+                self.machine.announce(&*self.head);
+                if self.state_file.is_some() {
+                    self.note_state();
+                }
+            }
         }
-        self.machine.publish(&*self.head);
-        self.machine.announce(&*self.head);
-        self.task = Task::Load { epoch, index: index + samples };
+        self.producer_at = now;
     }
 
     fn halt(&mut self, halt: Halt, epoch: u64) {
         match halt {
-            Halt::Abandoned => self.end_epoch(epoch, false),
+            Halt::Abandoned => {
+                self.next_epoch = epoch + 1;
+                self.task = Task::BeginEpoch;
+            }
             Halt::Stopped => self.task = Task::Over,
         }
     }
 
-    fn end_epoch(&mut self, epoch: u64, is_complete: bool) {
+    fn end_epoch(&mut self, epoch: u64) {
         if self.ring.is_none() {
             let size = Size { capacity: 1, window: 1, byte_lane: 4096, byte_window: 4096 };
             let ring = Ring::new(size, self.shape(0, true));
@@ -325,96 +473,24 @@ impl ServerProcess {
         let samples = self.feed.length(epoch);
         let size = if is_cut { source_batch } else { 1 };
         let tail = if samples == 0 { 0 } else { (samples - 1) % size + 1 };
-        let length = is_complete.then_some(EpochLength { samples, batches: samples.div_ceil(size), tail });
+        let length = match self.resume {
+            // Of an epoch that began before this server, it has counted only a part.
+            Some(Mark { epoch: resumed, index: 1.. }) if resumed == epoch => self.head.length(),
+            _ => EpochLength { samples, batches: samples.div_ceil(size), tail },
+        };
         self.machine.end_epoch(epoch, length, &*self.head);
         self.next_epoch = epoch + 1;
-        self.complete += u64::from(is_complete);
+        self.complete += 1;
         self.task = if self.feed.policy.replay { Task::Drain } else { Task::BeginEpoch };
-    }
-
-    /// The thread that talks to consumers has one round. Says what a consumer did that none may.
-    pub fn converse(&mut self, now: Duration) -> Result<(), String> {
-        self.control_at = now + SLICE;
-        let ids: Vec<u64> = self.links.keys().copied().collect();
-        for id in ids {
-            self.hear(id, now)?;
-        }
-        if self.machine.reap() {
-            self.producer_at = now;
-        }
-        let deliveries = self.machine.deliver();
-        self.send_all(deliveries, now);
-        if let Some(ring) = self.ring.clone() {
-            self.welcome(&ring, now);
-        }
-        let (deliveries, begins) = self.machine.admit(&*self.head);
-        if begins {
-            self.producer_at = now;
-        }
-        self.send_all(deliveries, now);
-        Ok(())
-    }
-
-    fn hear(&mut self, id: u64, now: Duration) -> Result<(), String> {
-        let time = Time::new(now);
-        loop {
-            let Some(link) = self.links.get_mut(&id) else { return Ok(()) };
-            let Some(message) = link.wire.to_server.receive(now) else {
-                let is_gone = !link.wire.is_consumer_there.get() && link.wire.to_server.is_empty();
-                if is_gone && let Some(link) = self.links.remove(&id) {
-                    self.machine.disconnect(id, &link.pid, link.says_bye, &*self.head, time);
-                    self.producer_at = now;
-                }
-                return Ok(());
-            };
-            match message {
-                ToServer::Hello => {
-                    link.stage = Stage::Waiting;
-                    self.machine.expect(id, link.pid.clone());
-                }
-                ToServer::Join(join) => {
-                    let joined = self.machine.join(id, join, &*self.head, || u64::MAX, time);
-                    joined.map_err(|violation| format!("a consumer was turned away: {violation:?} {join:?}"))?;
-                    self.producer_at = now;
-                }
-                ToServer::Leave => {
-                    self.machine.leave(id, &*self.head, time);
-                    self.producer_at = now;
-                }
-                ToServer::Bye => link.says_bye = true,
-            }
-        }
-    }
-
-    fn welcome(&mut self, ring: &Rc<Ring>, now: Duration) {
-        for (&id, link) in self.links.iter_mut().filter(|(_, link)| link.stage == Stage::Waiting) {
-            let page = Rc::new(CursorPage::default());
-            let message = ToConsumer::Welcome(Rc::clone(&self.head), Rc::clone(&page), Rc::clone(ring));
-            link.wire.to_consumer.send(message, now + delay(&self.rng));
-            link.stage = Stage::Attached;
-            let page = PageReader::new(&page, &self.rng);
-            self.machine.attach(id, page, link.pid.clone(), ring.shape.generation, Time::new(now));
-        }
-    }
-
-    fn send_all(&mut self, deliveries: Vec<(u64, Delivery)>, now: Duration) {
-        for (id, delivery) in deliveries {
-            let Some(link) = self.links.get(&id) else { continue };
-            let message = match delivery {
-                Delivery::Answer(answer) => ToConsumer::Answer(answer),
-                Delivery::Ring => ToConsumer::Ring(Rc::clone(self.ring.as_ref().expect("there is one"))),
-            };
-            link.wire.to_consumer.send(message, now + delay(&self.rng));
-        }
-    }
-
-    /// When a message for it arrives.
-    pub fn next_message(&self) -> Option<Duration> {
-        self.links.values().filter_map(|link| link.wire.to_server.next()).min()
     }
 }
 
 /// How long a message takes.
 pub fn delay(rng: &Rng) -> Duration {
-    Duration::from_micros(if rng.one_in(4) { rng.below(5000) } else { rng.below(50) })
+    let longest = match rng.below(64) {
+        0 => 200_000,
+        1..16 => 5000,
+        _ => 50,
+    };
+    Duration::from_micros(rng.below(longest))
 }

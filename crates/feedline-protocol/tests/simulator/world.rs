@@ -1,10 +1,17 @@
 //! A machine with one feed on it: its server, its consumers, time, and what befalls them.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::consumer::{ConsumerProcess, Outcome};
+use feedline_protocol::Mark;
+use feedline_protocol::consumer::Trouble;
+use feedline_protocol::log::Lag;
+use feedline_protocol::server::Notice;
+
+use crate::consumer::{ConsumerProcess, Effects, Event, Outcome};
+use crate::judge::memory;
+use crate::judge::ranks::RankJudge;
+use crate::judge::waiting::WaitingJudge;
 use crate::rng::Rng;
 use crate::scenario::{Fault, Scenario};
 use crate::server::ServerProcess;
@@ -28,6 +35,12 @@ pub struct World {
     consumers: Vec<ConsumerProcess>,
     faults: Vec<(Duration, Fault)>,
     is_calm: bool,
+    /// What the last server left behind.
+    state: Option<Mark>,
+    /// How often the ranks were started.
+    runs: usize,
+    rank_judge: RankJudge,
+    waiting_judge: WaitingJudge,
     steps: u64,
     history: Option<Vec<String>>,
 }
@@ -45,6 +58,7 @@ pub struct Verdict {
 #[derive(Clone, Copy)]
 enum Actor {
     Producer,
+    Filler,
     Control,
     Consumer(usize),
     Fault,
@@ -68,6 +82,10 @@ pub fn run(scenario: &Scenario, tells: bool) -> Verdict {
         consumers,
         faults,
         is_calm: false,
+        state: None,
+        runs: 0,
+        rank_judge: RankJudge::default(),
+        waiting_judge: WaitingJudge::default(),
         steps: 0,
         history: tells.then(Vec::new),
     };
@@ -96,7 +114,7 @@ impl World {
             self.now = self.now.max(at);
             self.step(actor)?;
         }
-        self.judge_ranks()
+        Ok(())
     }
 
     fn state(&self) -> String {
@@ -132,6 +150,7 @@ impl World {
         };
         if let Some(server) = &self.server {
             consider(Actor::Producer, server.producer_at.max(server.stopped_until));
+            consider(Actor::Filler, server.next_filled().unwrap_or(Duration::MAX).max(server.stopped_until));
             let message = server.next_message().unwrap_or(Duration::MAX);
             consider(Actor::Control, server.control_at.min(message).max(server.stopped_until));
         }
@@ -157,19 +176,29 @@ impl World {
             }
             Actor::NewServer => {
                 self.tell(|| "a server starts".into());
-                self.server = Some(ServerProcess::new(&self.scenario.feed, &self.rng, now));
+                self.server = Some(ServerProcess::new(&self.scenario.feed, &self.rng, now, self.state));
                 self.server_at = None;
+                self.waiting_judge.server_runs_from(now);
             }
-            Actor::Producer => {
+            Actor::Producer | Actor::Filler => {
                 let Some(server) = &mut self.server else { return Ok(()) };
-                server.produce(now);
-                self.after_server();
+                let came_to = |server: &ServerProcess| (server.machine.log().head(), server.machine.log().epoch());
+                let before = came_to(server);
+                if matches!(actor, Actor::Filler) {
+                    server.fill(now);
+                } else {
+                    server.produce(now);
+                }
+                if came_to(server) != before {
+                    self.waiting_judge.goes_on(now);
+                }
+                self.after_server()?;
             }
             Actor::Control => {
                 let Some(server) = &mut self.server else { return Ok(()) };
-                let outcome = server.converse(now);
-                self.after_server();
-                outcome?;
+                server.converse(now)?;
+                self.waiting_judge.judge(&self.scenario, server, &self.consumers, now)?;
+                self.after_server()?;
             }
             Actor::Consumer(number) => self.step_consumer(number)?,
             Actor::Fault => {
@@ -181,17 +210,25 @@ impl World {
         Ok(())
     }
 
-    fn after_server(&mut self) {
+    fn after_server(&mut self) -> Result<(), String> {
         let notices = self.server.as_mut().map(|server| server.machine.take_notices()).unwrap_or_default();
         for notice in notices {
             self.tell(|| format!("server: {notice:?}"));
+            self.waiting_judge.judge_notice(&self.scenario, &notice, &self.consumers, self.now)?;
+            if matches!(notice, Notice::Joined { .. }) {
+                // Others may have to wait for this one.
+                self.waiting_judge.goes_on(self.now);
+            }
         }
+        let is_about_to_detach = self.server.as_ref().is_some_and(ServerProcess::is_about_to_detach);
+        self.waiting_judge.is_about_to_detach(is_about_to_detach, &self.consumers);
         if self.server.as_ref().is_some_and(ServerProcess::is_over) {
             self.tell(|| "the server has ended".into());
             if let Some(server) = self.server.take() {
                 server.hang_up();
             }
         }
+        Ok(())
     }
 
     fn step_consumer(&mut self, number: usize) -> Result<(), String> {
@@ -202,6 +239,8 @@ impl World {
             .step(&self.scenario.feed, is_server_there, self.is_calm, self.now)
             .map_err(|why| format!("consumer {number}: {why}"))?;
         let (outcome, epochs) = (consumer.outcome.clone(), consumer.epochs_read);
+        self.judge(number, &effects).map_err(|why| format!("consumer {number}: {why}"))?;
+        let consumer = &mut self.consumers[number];
         // With no server to come, nobody serves it any more.
         if !is_server_there && self.server_at.is_none() && outcome.is_none() && consumer.is_connecting() {
             consumer.outcome = Some(Outcome::ServerLost);
@@ -211,8 +250,14 @@ impl World {
         }
         if let Some(outcome) = outcome {
             self.tell(|| format!("consumer {number} ends: {outcome:?}"));
+            self.rank_goes(number);
         }
         if let Some(server) = &mut self.server {
+            let consumer = &mut self.consumers[number];
+            let known = server.cursor_of(&consumer.pid).and_then(|(_, released)| released);
+            if known.is_some_and(|known| consumer.floor().is_some_and(|floor| floor > known)) {
+                consumer.moved = self.now;
+            }
             if effects.rings {
                 server.producer_at = self.now;
             }
@@ -223,11 +268,54 @@ impl World {
         Ok(())
     }
 
+    /// What a consumer was handed, beside what the others were and what the server knows.
+    fn judge(&mut self, number: usize, effects: &Effects) -> Result<(), String> {
+        let (consumer, feed) = (&self.consumers[number], &self.scenario.feed);
+        let (run, config) = (consumer.run, &consumer.job.config);
+        for event in &effects.events {
+            self.waiting_judge.goes_on(self.now);
+            if let Some(server) = &self.server {
+                memory::is_held(server, consumer, event)?;
+            }
+            match *event {
+                Event::Batch { epoch, first, until, saved, .. } => {
+                    self.rank_judge.batch(run, epoch, (first, until), saved, config, feed)?;
+                }
+                Event::EpochOver { epoch } => self.rank_judge.epoch_over(run, epoch, config, feed)?,
+            }
+        }
+        // Whoever lost its server, and came back in time, finds its place: the first one back waits for the others.
+        if let (Some(Outcome::Trouble(Trouble::Gone(lost))), true, Some(server)) =
+            (&consumer.outcome, consumer.is_owed, &self.server)
+            && feed.policy.lag != Lag::Skip
+            // Nobody can tell of those whom it never heard of: the last server of one, the first back of another.
+            && !consumer.is_out_of_touch
+            && !self.consumers.iter().any(|one| one.is_out_of_touch && server.first_back() == Some(one.pid.number))
+            && server.was_in_time(&consumer.pid, lost.mark)
+        {
+            return Err(format!("it came back in time, and its place is gone: {lost:?}"));
+        }
+        Ok(())
+    }
+
+    /// A consumer is gone. Ranks that have not all had a place by then may begin apart.
+    fn rank_goes(&mut self, number: usize) {
+        let run = self.consumers[number].run;
+        if self.consumers[number].job.config.shard.is_some() && !self.have_all_joined(run) {
+            self.rank_judge.may_begin_apart(run);
+        }
+    }
+
+    fn have_all_joined(&self, run: usize) -> bool {
+        let ranks = self.consumers.iter().filter(|one| one.job.config.shard.is_some() && one.run == run);
+        ranks.into_iter().all(|one| one.has_joined)
+    }
+
     fn befall(&mut self, fault: Fault) {
         self.tell(|| format!("{fault:?}"));
         let now = self.now;
         match fault {
-            Fault::KillConsumer(number) => self.consumers[number].kill(),
+            Fault::KillConsumer(number) => self.kill_consumer(number),
             Fault::StopConsumer(number, time) => self.consumers[number].stopped_until = now + time,
             Fault::ReloadConsumer(number) => {
                 if self.consumers[number].outcome.is_none() && self.scenario.consumers[number].config.shard.is_none() {
@@ -236,45 +324,71 @@ impl World {
             }
             Fault::RestartConsumer(number, with_place) => {
                 let job = &self.scenario.consumers[number];
-                // Ranks are restarted together, which the processes' tests do.
+                // Ranks are restarted together.
                 if self.consumers[number].outcome == Some(Outcome::Killed) && job.config.shard.is_none() {
                     let saved = self.consumers[number].saved().filter(|_| with_place);
-                    let number = self.consumers.len() + number;
+                    let number = self.consumers.len();
                     self.consumers.push(ConsumerProcess::new(number, job, &self.rng, now, saved));
                 }
             }
             Fault::KillServer(back_after) => {
                 if let Some(server) = self.server.take() {
                     server.hang_up();
+                    self.state = server.state();
                     self.server_at = Some(now + back_after);
+                    for consumer in self.consumers.iter_mut().filter(|one| one.outcome.is_none()) {
+                        consumer.is_out_of_touch = consumer.is_owed && !consumer.has_met(&server.head);
+                        if consumer.is_joined() && consumer.has_met(&server.head) {
+                            consumer.is_owed = server.cursor_of(&consumer.pid).is_some();
+                        }
+                    }
+                    if !self.have_all_joined(self.runs) {
+                        self.rank_judge.may_begin_apart(self.runs);
+                    }
                 }
             }
             Fault::StopServer(time) => {
                 if let Some(server) = &mut self.server {
                     server.stopped_until = now + time;
+                    self.waiting_judge.server_runs_from(now + time);
                 }
             }
+            Fault::RestartRanks(within, with_place) => self.restart_ranks(within, with_place),
         }
     }
 
-    /// The ranks of a job had different samples, and together all of an epoch that each read from start to end.
-    fn judge_ranks(&self) -> Result<(), String> {
-        if self.scenario.feed.policy.replay {
-            return Ok(());
+    fn kill_consumer(&mut self, number: usize) {
+        if self.consumers[number].outcome.is_none() {
+            self.consumers[number].kill();
+            self.rank_goes(number);
         }
-        let ranks: Vec<_> = self.consumers.iter().filter(|one| one.job.config.shard.is_some()).collect();
-        let mut by_epoch: BTreeMap<u64, BTreeMap<u64, u32>> = BTreeMap::new();
-        for rank in &ranks {
-            for (&epoch, had) in &rank.judge.had {
-                for &index in had {
-                    let owner = by_epoch.entry(epoch).or_default().insert(index, rank.pid.number);
-                    if let Some(other) = owner {
-                        let number = rank.pid.number;
-                        return Err(format!("ranks {other} and {number} both had sample {index} of epoch {epoch}"));
-                    }
-                }
-            }
+    }
+
+    /// All ranks go on from the checkpoint of the first, or begin anew.
+    fn restart_ranks(&mut self, within: Duration, with_place: bool) {
+        let is_current = |one: &ConsumerProcess| one.job.config.shard.is_some() && one.run == self.runs;
+        let ranks: Vec<usize> =
+            (0..self.consumers.len()).filter(|&number| is_current(&self.consumers[number])).collect();
+        let Some(&first) = ranks.first() else { return };
+        let saved = self.consumers[first].saved().filter(|_| with_place);
+        // A rank that has read its part may go before the others come: those who come next are taken for these, and not for
+        // the job's next start.
+        let is_open = |run: usize| !self.have_all_joined(run) || self.rank_judge.is_apart(run);
+        let is_half_done = (0..=self.runs).any(|run| is_open(run) && self.rank_judge.has_read(run));
+        self.runs += 1;
+        if is_half_done {
+            self.rank_judge.may_begin_apart(self.runs);
         }
-        Ok(())
+        if let Some(mark) = saved {
+            self.rank_judge.loads(self.runs, mark);
+        }
+        for number in ranks {
+            self.consumers[number].kill();
+            let starts = self.now + Duration::from_micros(self.rng.below(within.as_micros() as u64));
+            let job = self.consumers[number].job.clone();
+            let mut rank = ConsumerProcess::new(self.consumers.len(), &job, &self.rng, starts, saved);
+            rank.run = self.runs;
+            self.consumers.push(rank);
+        }
     }
 }

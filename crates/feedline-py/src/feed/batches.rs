@@ -1,12 +1,13 @@
 //! One epoch of a feed, as Python iterates it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use feedline_core::Error;
 use feedline_core::batch::Received;
 use feedline_core::consumer::Consumer;
 use feedline_core::source::Mark;
 use feedline_shm::fault;
+use feedline_shm::{Mutex, MutexGuard};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
@@ -19,23 +20,23 @@ use crate::rebuild::Rebuilder;
 #[pyclass(frozen, module = "feedline._core")]
 pub struct Batches {
     pub(super) feed: Py<FeedCore>,
-    pub(super) seat: Py<PyAny>,
+    pub(super) attachment: Py<PyAny>,
     pub(super) inner: Arc<Mutex<Iteration>>,
 }
 
 pub(super) struct Iteration {
     pub consumer: Option<Consumer>,
-    /// A batch that was taken and could not be rebuilt, since Ctrl-C came in between; and where the consumer was before.
+    /// A batch that was taken and could not be rebuilt, because Ctrl-C came in between; and where the consumer was before.
     pub pending: Option<(Received, Mark)>,
     pub rebuilder: Option<Rebuilder>,
-    /// In the batch that was taken last.
+    /// Samples in the batch that was taken last.
     pub samples: u64,
     pub over: bool,
 }
 
 /// Takes an iteration's consumer away from it, unless it is busy.
 pub(super) fn let_go(iteration: &Mutex<Iteration>) {
-    let consumer = iteration.try_lock().ok().and_then(|mut iteration| iteration.consumer.take());
+    let consumer = iteration.try_lock().and_then(|mut iteration| iteration.consumer.take());
     drop(consumer);
 }
 
@@ -43,9 +44,9 @@ pub(super) fn let_go(iteration: &Mutex<Iteration>) {
 type Taken = (Received, Option<Rebuilder>, Mark);
 
 impl Batches {
-    /// Never with the GIL in hand: whoever iterates holds this while it waits for the GIL.
+    /// Never with the GIL in hand: a thread that iterates holds this lock while it waits for the GIL.
     fn lock(&self) -> MutexGuard<'_, Iteration> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// The next batch, or `None` if there is no more.
@@ -68,7 +69,7 @@ impl Batches {
         }
         if inner.consumer.is_none() {
             let mut consumer = feed.consumer()?;
-            // The server may be another than when the state was loaded.
+            // The server may be another one than when the state was loaded.
             feed.check_order();
             if let Some(mark) = feed.state.with(|state| state.resume.take()) {
                 consumer.resume_at(mark);
@@ -93,7 +94,7 @@ impl Batches {
                 inner.over = true;
                 let consumer = inner.consumer.take().expect("it was just asked");
                 match error {
-                    // It stands at the end, and says so again to whoever iterates again.
+                    // The consumer is at the end, and reports it again to a later iteration.
                     Error::Ended { .. } | Error::Failed(_) => feed.put_back(consumer),
                     Error::ServerLost(_) => {
                         feed.retire(&consumer.stats());
@@ -121,9 +122,9 @@ impl Batches {
         slf
     }
 
-    /// Its place is this process's: a copy begins an epoch of its own, when it is first asked.
+    /// Its place belongs to this process: a copy begins an epoch of its own, when it is first used.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Py<PyAny>,))> {
-        Ok((py.import("feedline._seat")?.getattr("Epoch")?, (self.seat.clone_ref(py),)))
+        Ok((py.import("feedline._attachment")?.getattr("Epoch")?, (self.attachment.clone_ref(py),)))
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
@@ -134,10 +135,10 @@ impl Batches {
             );
             return Err(to_python(py, &error));
         }
-        // Without the GIL from the first lock on: whoever waits for one of the two locks must not hold the other.
+        // Without the GIL from the first lock on: a thread that waits for one of the two locks must not hold the other.
         let taken = detached(py, || {
             let taken = self.take();
-            // Whoever closed the feed meanwhile could not let go for us.
+            // A thread that closed the feed meanwhile could not let go for us.
             if feed.is_closed() {
                 let_go(&self.inner);
             }
@@ -147,12 +148,12 @@ impl Batches {
         let mut rebuilder = rebuilder.unwrap_or_else(|| Rebuilder::new(feed.format, feed.allow_pickle));
         let rebuilt = rebuilder.batch(py, &batch);
         fault::point("consumer:handed_out");
-        // Nobody waits while holding this lock and the GIL: the wait above is without the GIL.
-        if let Ok(mut inner) = self.inner.try_lock() {
+        // No thread waits while it holds this lock and the GIL: the wait above is without the GIL.
+        if let Some(mut inner) = self.inner.try_lock() {
             inner.rebuilder = Some(rebuilder);
             if matches!(&rebuilt, Err(error) if !error.is_instance_of::<PyException>(py)) {
                 inner.pending = Some((batch, before));
-                // Nobody has had it yet.
+                // Nobody has received it yet.
                 feed.state.with(|state| state.position = before);
             }
         }
@@ -162,12 +163,12 @@ impl Batches {
 
 impl Drop for Batches {
     fn drop(&mut self) {
-        // A child's copy of the parent's place: not ours to give back, and perhaps locked.
+        // A forked child's copy of the parent's place: not ours to give back, and perhaps locked.
         if self.feed.get().is_inherited() {
             return;
         }
         let feed = self.feed.get();
-        // Batches that are still alive are made private: not while everybody waits for the GIL.
+        // Batches that are still alive are made private: not while other threads wait for the GIL.
         without_gil(|| {
             let Some(mut consumer) = self.lock().consumer.take() else { return };
             consumer.stop();

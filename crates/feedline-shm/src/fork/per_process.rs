@@ -5,9 +5,9 @@
 //! it is, and begins with one of its own.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Origin;
+use crate::mutex::{Mutex, MutexGuard};
 
 /// A `Mutex` for statics that is free, and holds `T::default()`, at the beginning of every process.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl<T: Default + Send + 'static> PerProcess<T> {
             if let Some(table) = unsafe { found.as_ref() }
                 && table.origin.is_here()
             {
-                return table.contents.lock().unwrap_or_else(PoisonError::into_inner);
+                return table.contents.lock();
             }
             let made = Box::into_raw(Box::new(Table { origin: Origin::here(), contents: Mutex::new(T::default()) }));
             found = match self.current.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire) {

@@ -4,14 +4,15 @@ The same loader for one job alone, for N jobs with a loader each, for N jobs on 
 only take batches, so what is measured is the loading: an upper bound of what sharing brings to jobs
 that compute too.
 
-===========  ===============================================================================
-``command``  the order of events, what is printed, exit codes
-``parts``    what is measured in which order; the processes of each part
-``job``      a process that takes batches
-``server``   the process that loads for all
-``batches``  how many samples a batch has; a loader that can be gone over again and again
-``verdict``  from numbers to words, and to money
-===========  ===============================================================================
+================  ==========================================================================
+``command``       the steps, what is printed, exit codes
+``measurements``  what is measured in which order; the processes of each part
+``job``           a process that takes batches
+``server``        the process that loads for all
+``batches``       samples in a batch; a loader that can be iterated again and again
+``reporting``     how these processes report
+``verdict``       what the numbers mean, in words and in money
+================  ==========================================================================
 """
 
 from feedline._cli.bench.command import run

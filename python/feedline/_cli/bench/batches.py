@@ -1,4 +1,4 @@
-"""How many samples a batch has, and a loader that can be gone over again and again."""
+"""How many samples a batch has, and a loader that can be iterated again and again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-# So many parts tell of what kind all are: it is asked of every batch that is measured.
+# This many parts show of which kind all are: every measured batch is checked.
 _FEW = 16
 
 
@@ -68,7 +68,7 @@ def _kind(part: Any) -> Any:
 
 
 def renewable(make: Callable[[], Any]) -> Any:
-    """The loader; if it is an iterator, which is used up after one epoch, one made for each."""
+    """The loader; if it is an iterator, which lasts for one epoch only, a new one for each."""
     loader = make()
     return _Remade(loader, make) if hasattr(loader, "__next__") else loader
 

@@ -1,4 +1,4 @@
-"""The order of events, what is printed, exit codes."""
+"""Runs the steps, prints the result, returns the exit code."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from feedline._cli.bench.parts import Parts, Plan, measure_all
+from feedline._cli.bench.measurements import Measurements, Plan, measure_all
 from feedline._cli.bench.verdict import Saving, Verdict, judge, saving, unsteadiness
 from feedline._cli.failure import CommandFailedError, report, say
 from feedline._cli.maker import alone
-from feedline._fleet.children import ChildFailedError
-from feedline._fleet.comparison import Comparison
-from feedline._fleet.part import TooSlowError, disturbance
+from feedline._measurement.children import ChildFailedError
+from feedline._measurement.comparison import Comparison
+from feedline._measurement.measurement import TooSlowError, disturbance
 
 # Importing torch takes seconds of a core for each job.
 _START_SECS, _START_SECS_PER_JOB = 60.0, 4.0
@@ -34,7 +34,7 @@ def run(
     price_per_hour: float | None,
     json: bool,
 ) -> int:
-    """Measure, and print: the exit code."""
+    """Measure, print, and return the exit code."""
     plan = Plan(
         maker["loader"],
         maker["args"],
@@ -67,7 +67,7 @@ def run(
         else:
             _print_text(plan, parts, verdict, saved)
         return 0
-    # Python would complain of it again at its end.
+    # Python would report it again at its end.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 0
 
@@ -79,14 +79,14 @@ def _folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(
         prefix="feedline-bench-",
         dir=parent if len(os.fsencode(parent)) < _LONGEST_FOLDER - 24 else "/tmp",
-        # What is killed may be about to write.
+        # A killed process may be about to write.
         ignore_cleanup_errors=True,
     ) as folder:
         yield Path(folder)
 
 
 def _words(error: ChildFailedError, plan: Plan) -> str:
-    """What the child has said, or what became of it."""
+    """What the child has reported, or how it ended."""
     if not error.result:
         fewer = "\n  or with fewer --jobs" if plan.jobs > 1 else ""
         return f"{error}\n  try it alone: {alone(plan.loader, plan.args)}{fewer}"
@@ -96,7 +96,7 @@ def _words(error: ChildFailedError, plan: Plan) -> str:
     return str(error)
 
 
-def _print_json(plan: Plan, parts: Parts, verdict: Verdict, saved: Saving | None) -> None:
+def _print_json(plan: Plan, parts: Measurements, verdict: Verdict, saved: Saving | None) -> None:
     each, shared = parts.each, parts.shared
     rounds = {"samples_per_sec_mean_of_rounds": [part.mean for part in parts.rounds]}
     document = {
@@ -116,7 +116,7 @@ def _print_json(plan: Plan, parts: Parts, verdict: Verdict, saved: Saving | None
     print(json.dumps(document, indent=2), flush=True)
 
 
-def _print_text(plan: Plan, parts: Parts, verdict: Verdict, saved: Saving | None) -> None:
+def _print_text(plan: Plan, parts: Measurements, verdict: Verdict, saved: Saving | None) -> None:
     columns = dict(zip(plan.names, (parts.alone, parts.each, parts.shared), strict=True))
     comparison = Comparison(*columns)
     all_parts = columns.values()

@@ -12,9 +12,10 @@ from time import monotonic
 from typing import Any
 
 from feedline._cli.bench.batches import endless, renewable, samples_in
-from feedline._cli.bench.speech import Speech, play, told_to_end
+from feedline._cli.bench.reporting import Reporter, run_role
+from feedline._measurement.end_signal import is_told_to_end
 
-# How often a job that has a batch says so: what costs it nothing beside the fastest loader.
+# How often a job reports its batches: this costs nothing even beside the fastest loader.
 _REPORT_SECS = 0.02
 
 
@@ -22,7 +23,7 @@ def _batches(options: dict[str, Any]) -> Iterator[Any]:
     if "feed" in options:
         import feedline
 
-        # Whoever wrote the loader has let its objects into this process already.
+        # The author of the loader runs its objects in this process anyway.
         feed = feedline.attach(
             options["feed"],
             batch_size=options["batch_size"],
@@ -35,17 +36,17 @@ def _batches(options: dict[str, Any]) -> Iterator[Any]:
     return endless(renewable(lambda: make(options["loader"], options["args"])))
 
 
-def _take(speech: Speech) -> None:
+def _take(reporter: Reporter) -> None:
     samples, reported = 0, 0.0
     for batches, batch in enumerate(_batches(json.loads(sys.argv[1])), 1):
         samples += samples_in(batch)
         now = monotonic()
         if now - reported >= _REPORT_SECS:
             reported = now
-            speech.say(at=now, samples=samples, batches=batches)
-            if told_to_end():
+            reporter.send(at=now, samples=samples, batches=batches)
+            if is_told_to_end():
                 return
 
 
 if __name__ == "__main__":
-    play(_take)
+    run_role(_take)

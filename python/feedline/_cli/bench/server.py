@@ -11,13 +11,14 @@ from time import monotonic
 
 import feedline
 from feedline._cli.bench.batches import renewable
-from feedline._cli.bench.speech import Speech, play, told_to_end
+from feedline._cli.bench.reporting import Reporter, run_role
 from feedline._cli.maker import make
+from feedline._measurement.end_signal import is_told_to_end
 
 _REPORT_SECS = 0.1
 
 
-def _serve(speech: Speech) -> None:
+def _serve(reporter: Reporter) -> None:
     options = json.loads(sys.argv[1])
     loader = renewable(lambda: make(options["loader"], options["args"]))
     server = feedline.Server(
@@ -28,13 +29,13 @@ def _serve(speech: Speech) -> None:
         allow_pickle=True,
     )
     with server:
-        while not told_to_end(_REPORT_SECS):
+        while not is_told_to_end(_REPORT_SECS):
             stats = server.stats()
-            speech.say(at=monotonic(), samples=stats["samples"], batches=stats["batches"])
+            reporter.send(at=monotonic(), samples=stats["samples"], batches=stats["batches"])
             if stats["state"] not in ("starting", "running"):
                 server.wait()
                 return
 
 
 if __name__ == "__main__":
-    play(_serve)
+    run_role(_serve)

@@ -1,15 +1,15 @@
-"""From numbers to words, and to money. Pure."""
+"""What the measured numbers mean, in words and in money. Pure."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from feedline._cli.bench.parts import Parts
-from feedline._fleet.comparison import times
+from feedline._cli.bench.measurements import Measurements
+from feedline._measurement.comparison import times
 
-# At 1,000 samples/s, a loader that needs less of a core than this is no burden to anybody.
+# At 1,000 samples/s, a loader that needs less of a core than this is no burden.
 _CHEAP_SHARE = 0.02
-# What two runs of the same may differ by.
+# How much two runs of the same may differ.
 _NOISE = 0.1
 
 
@@ -30,7 +30,7 @@ class Saving(NamedTuple):
         return {"saved_per_machine_hour": self.per_hour, "text": self.text}
 
 
-def unsteadiness(parts: Parts) -> str | None:
+def unsteadiness(parts: Measurements) -> str | None:
     """Say so if the two rounds of the same differ by more than noise."""
     before, after = (part.mean for part in parts.rounds)
     if max(before, after) < (1 + 2 * _NOISE) * min(before, after):
@@ -42,8 +42,8 @@ def unsteadiness(parts: Parts) -> str | None:
     )
 
 
-def judge(parts: Parts) -> Verdict:
-    """Say what sharing brings. What lies between the two rounds is not called faster or slower."""
+def judge(parts: Measurements) -> Verdict:
+    """Say what sharing brings. A speed between the two rounds' is neither faster nor slower."""
     each, shared = parts.each, parts.shared
     means = [part.mean for part in parts.rounds]
     is_faster = shared.mean > (1 + _NOISE) * max(means)
@@ -54,7 +54,7 @@ def judge(parts: Parts) -> Verdict:
     cost = f"loading costs {_percent(share)} of a core for each 1,000 samples/s of a job"
     slowdown = f"each job would load only {speed} as fast"
     if share < _CHEAP_SHARE:
-        # With cores to spare they wait for something else, and on one feed they wait once.
+        # With cores to spare, jobs wait for something else, and on one feed they wait only once.
         if is_faster and not each.is_crowded:
             return Verdict(
                 "faster",
@@ -89,7 +89,7 @@ def _percent(share: float) -> str:
     return "less than 0.1 %" if percent < 0.1 else f"{percent:.{1 if percent < 10 else 0}f} %"
 
 
-def saving(parts: Parts, verdict: Verdict, price_per_hour: float) -> Saving:
+def saving(parts: Measurements, verdict: Verdict, price_per_hour: float) -> Saving:
     """What the verdict is worth: more samples in the same hour, or cores for something else."""
     each, shared = parts.each, parts.shared
     if verdict.kind == "faster":

@@ -71,7 +71,7 @@ async function lost(isRefused) {
 function watchSilence() {
   const secs = (performance.now() - heardAt) / 1000;
   if (!isLost && !document.hidden && secs > 5 + 3 * page.intervalSecs)
-    tell('lost', `no news for ${Math.round(secs)} s`);
+    tell('lost', `no update for ${Math.round(secs)} s`);
 }
 
 function tell(state, text) {
@@ -132,7 +132,7 @@ function showSummary(sorted) {
 /** Says what changed to who listens to the page, and not every number. */
 function announce(sorted, before) {
   const changed = sorted.filter(({ feed, state }) => before.get(feed.name) !== state.label);
-  if (changed.length) write(find('news'), changed.map(({ feed, state }) => `${feed.name}: ${state.label}`).join(', '));
+  if (changed.length) write(find('changes'), changed.map(({ feed, state }) => `${feed.name}: ${state.label}`).join(', '));
 }
 
 // --- choosing ---
@@ -168,7 +168,7 @@ find('theme').addEventListener('click', () => {
   remember('theme', theme);
 });
 
-// A page that nobody looks at needs no news: what it missed is in the snapshot.
+// A page that nobody looks at needs no updates: what it missed is in the snapshot.
 document.addEventListener('visibilitychange', () => {
   if (document.hidden) source?.close();
   else listen();

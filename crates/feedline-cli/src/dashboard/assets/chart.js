@@ -26,7 +26,7 @@ const LANE = 26;
 const AXIS = 18;
 const COLOURS = 8;
 /** Of lines that aren't one line. */
-const LEGEND = { jobs: '╸', room: '╍', history: '╍' };
+const LEGEND = { jobs: '╸', space: '╍', history: '╍' };
 
 const PANELS = [
   {
@@ -46,10 +46,10 @@ const PANELS = [
     top: 1,
     format: percent,
     legend: [
-      ['room', 'source', ', for room'],
+      ['space', 'source', ', for space'],
       ['jobs', 'jobs', ', for data'],
     ],
-    series: [{ name: 'room', value: (point) => point[WAITING] }],
+    series: [{ name: 'space', value: (point) => point[WAITING] }],
     line: 3,
   },
   {

@@ -1,7 +1,8 @@
 use std::ops::Deref;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{Timespec, Timestamps, futimens};
@@ -110,6 +111,23 @@ fn one_of_several_feeds_keeps_what_their_server_has() {
     assert_eq!(folder.files(), [""; 0]);
 }
 
+/// Holds a record lock on a file, in a process of its own: record locks do not exclude within a process.
+fn hold_lock(path: &Path, mode: &str) -> Child {
+    let script = "import fcntl, sys\nfile = open(sys.argv[1], 'r+')\nfcntl.lockf(file, getattr(fcntl, sys.argv[2]))\n\
+                  print('held', flush=True)\nsys.stdin.read()";
+    let mut command = Command::new("python3");
+    command.args(["-c", script]).arg(path).arg(mode).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut word = [0; 4];
+    child.stdout.as_mut().unwrap().read_exact(&mut word).unwrap();
+    child
+}
+
+fn release(mut holder: Child) {
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+}
+
 #[test]
 fn a_name_that_another_process_holds_is_left_alone() {
     let folder = Folder::new();
@@ -118,22 +136,10 @@ fn a_name_that_another_process_holds_is_left_alone() {
         folder.write(name, text);
     }
     let before = folder.files();
-    // Record locks do not exclude within a process.
-    let script = "import fcntl, sys\nfile = open(sys.argv[1], 'r+')\nfcntl.lockf(file, fcntl.LOCK_EX)\n\
-                  print('held', flush=True)\nsys.stdin.read()";
-    let mut child = std::process::Command::new("python3")
-        .args(["-c", script])
-        .arg(folder.join("train.lock"))
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut word = [0; 4];
-    child.stdout.as_mut().unwrap().read_exact(&mut word).unwrap();
+    let holder = hold_lock(&folder.join("train.lock"), "LOCK_EX");
     sweep(&folder);
     assert_eq!(folder.files(), before);
-    drop(child.stdin.take());
-    child.wait().unwrap();
+    release(holder);
     sweep(&folder);
     assert_eq!(folder.files(), [""; 0]);
 }
@@ -198,18 +204,7 @@ fn a_sweepers_lock_is_no_servers() {
     let folder = Folder::new();
     socket(&folder, "train");
     folder.write("train.lock", "");
-    let script = "import fcntl, sys\nfile = open(sys.argv[1], 'r+')\nfcntl.lockf(file, fcntl.LOCK_SH)\n\
-                  print('held', flush=True)\nsys.stdin.read()";
-    let mut child = std::process::Command::new("python3")
-        .args(["-c", script])
-        .arg(folder.join("train.lock"))
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut word = [0; 4];
-    child.stdout.as_mut().unwrap().read_exact(&mut word).unwrap();
+    let holder = hold_lock(&folder.join("train.lock"), "LOCK_SH");
     assert_eq!(server_of(&folder.join("train.sock")), None);
-    drop(child.stdin.take());
-    child.wait().unwrap();
+    release(holder);
 }

@@ -47,8 +47,8 @@ fn log() -> Log {
 }
 
 fn fill(log: &mut Log) -> u64 {
-    while log.claim(1, 0).is_some() {
-        log.publish();
+    while let Some(run) = log.claim(1, 0) {
+        log.commit(run.first);
     }
     log.head()
 }
@@ -84,7 +84,7 @@ fn the_next_joins_belong_together_too() {
     assert_eq!(join(&mut log, 0, 0, &one), 0);
     // It breaks off, and the epoch goes on for the other rank.
     assert_eq!(join(&mut log, 0, 0, &one), 0, "its beginning is still there");
-    log.end_epoch(true);
+    log.end_epoch();
     log.begin_epoch(0);
     assert_eq!(join(&mut log, 0, 0, &one), 0, "somebody is still there");
     let two = process(2);
@@ -131,7 +131,7 @@ fn a_place_in_an_epoch_to_come_is_held_however_long_that_takes() {
     let place = ranks.join(&mut log, 0, rank(0), Entry::EpochStart, &process(1), NOW).ok().unwrap();
     assert_eq!((place.epoch, place.sample), (1, None));
     ranks.look(&mut log, Duration::ZERO, NOW, &mut Vec::new());
-    log.end_epoch(true);
+    log.end_epoch();
     log.begin_epoch(0);
     log.advance(9, 1, 30);
     ranks.look(&mut log, PATIENCE, NOW, &mut Vec::new());
@@ -173,7 +173,7 @@ proptest! {
                 2 => { fill(&mut log); }
                 3 => {
                     if log.can_begin_epoch() {
-                        log.end_epoch(true);
+                        log.end_epoch();
                         log.begin_epoch(0);
                     }
                 }

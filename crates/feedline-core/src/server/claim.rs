@@ -1,0 +1,138 @@
+//! A run of the log that is being filled, by whichever thread has it.
+//!
+//! ```text
+//! Appender::claim ──▶ Claim ──commit──▶ published, once all before it are
+//!                       └────drop────▶ given back: neither it nor what is behind it is published
+//! ```
+//!
+//! A ring may be replaced while claims are open. Whoever prepares the new one copies what is committed by then; a claim that is
+//! committed later takes along what it wrote into the old one.
+
+use std::sync::Arc;
+
+use feedline_protocol::log::{Committed, Run};
+use feedline_shm::{Slots, SourceBytes, fault};
+
+use super::Shared;
+use super::ring::Ring;
+
+/// The memory of samples that nobody has seen yet.
+pub struct Claim {
+    shared: Arc<Shared>,
+    ring: Arc<Ring>,
+    run: Run,
+    ends_batch: bool,
+    /// `None` once it is committed.
+    slots: Option<Slots>,
+}
+
+/// The lanes before the fields': how many samples of the source's batch are left; or, for whole batches, where each stands.
+const HIDDEN_LANES: usize = 1;
+
+impl Claim {
+    /// Takes the memory of a run that the log granted. Some samples of the source's batch are `left` from its first on.
+    pub(super) fn new(shared: &Arc<Shared>, ring: &Arc<Ring>, run: Run, left: u64) -> Self {
+        let mut claim = Self::open(shared, ring, run, run.samples == left, None);
+        let left = (0..run.samples).map(|at| (left - at) as u32);
+        let (words, _) = claim.slots_mut().bytes_mut(0).as_chunks_mut::<4>();
+        words.iter_mut().zip(left).for_each(|(word, left)| *word = left.to_le_bytes());
+        claim
+    }
+
+    /// The same for a batch that travels whole.
+    pub(super) fn whole(shared: &Arc<Shared>, ring: &Arc<Ring>, run: Run, len_bytes: u64) -> Self {
+        let mut claim = Self::open(shared, ring, run, true, Some(len_bytes));
+        let place = [run.byte_start.to_le_bytes(), len_bytes.to_le_bytes()].concat();
+        claim.slots_mut().write(0, 0, &place);
+        claim
+    }
+
+    fn open(shared: &Arc<Shared>, ring: &Arc<Ring>, run: Run, ends_batch: bool, len_bytes: Option<u64>) -> Self {
+        let bytes = len_bytes.map(|len_bytes| run.byte_start..run.byte_start + len_bytes);
+        let slots = ring.slots.claim(ring.ranges(run.first..run.first + run.samples, bytes));
+        let slots = Some(slots.expect("the log grants no sample twice"));
+        Self { shared: Arc::clone(shared), ring: Arc::clone(ring), run, ends_batch, slots }
+    }
+
+    fn slots_mut(&mut self) -> &mut Slots {
+        self.slots.as_mut().expect("taken by `commit` and `drop` alone")
+    }
+
+    /// The number of its first sample in the epoch.
+    pub fn index(&self) -> u64 {
+        self.run.index
+    }
+
+    /// How many samples it has.
+    pub fn samples(&self) -> u64 {
+        self.run.samples
+    }
+
+    /// A field's bytes, of all samples, one after the other. What was there before is still there.
+    pub fn field(&mut self, field: usize) -> &mut [u8] {
+        self.slots_mut().bytes_mut(field + HIDDEN_LANES)
+    }
+
+    /// Copies a field's bytes.
+    ///
+    /// # Panics
+    /// If there are more of them than fit.
+    pub(crate) fn write<'a>(&mut self, field: usize, bytes: impl Into<SourceBytes<'a>>) {
+        self.slots_mut().write(field + HIDDEN_LANES, 0, bytes);
+    }
+
+    /// Copies a part of a batch that travels whole.
+    pub(crate) fn write_at<'a>(&mut self, offset_bytes: u64, bytes: impl Into<SourceBytes<'a>>) {
+        self.slots_mut().write(HIDDEN_LANES, offset_bytes as usize, bytes);
+    }
+
+    /// It is filled. Publishes it together with what waits for it, or leaves that to those before it.
+    pub fn commit(mut self) {
+        // A forked child commits and gives back nothing: it has neither the server's threads nor its locks.
+        if !self.shared.origin.is_here() {
+            return;
+        }
+        let Some(mut slots) = self.slots.take() else { return };
+        let bytes = slots.ranges()[HIDDEN_LANES..].iter().map(|range| range.len_bytes as u64).sum::<u64>();
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        while let Some(current) = state.ring.clone().filter(|current| !Arc::ptr_eq(current, &self.ring)) {
+            drop(state);
+            let mut carried = current.slots.claim(slots.ranges().to_vec()).expect("a larger ring has the same places");
+            carried.copy_from(&mut slots);
+            (slots, self.ring) = (carried, current);
+            state = shared.lock();
+        }
+        // Before anybody can be granted the same places again.
+        drop(slots);
+        let committed = state.machine.commit(self.run.first, &shared.head);
+        fault::point("server:published");
+        if committed == Committed::Published {
+            state.machine.announce(&shared.head);
+            let (head, oldest) = (state.machine.log().head(), state.machine.log().oldest());
+            state.stamps.forget_before(oldest);
+            state.stamps.note(head, shared.meter.last_turn());
+        }
+        if committed != Committed::Gone {
+            state.batches += u64::from(self.ends_batch);
+            state.bytes += bytes;
+        }
+        shared.wake_producer(&state);
+        drop(state);
+        fault::point("server:announced");
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let Some(slots) = self.slots.take() else { return };
+        if !self.shared.origin.is_here() {
+            std::mem::forget(slots);
+            return;
+        }
+        let mut state = self.shared.lock();
+        drop(slots);
+        state.machine.give_back(self.run.first);
+        self.shared.wake_producer(&state);
+    }
+}

@@ -1,0 +1,134 @@
+//! Sources that yield whole batches, one after the other: each is copied into a claim of its own.
+
+use feedline_shm::fault;
+
+use super::{Halt, Length, Mark, Source};
+use crate::batch::{Batch, Leaf};
+use crate::error::{Failure, FailureKind};
+use crate::explain::Explanation;
+use crate::options::Name;
+use crate::schema::{Mismatch, Schema};
+use crate::server::{Appender, First};
+use crate::text;
+use crate::whole::Encoded;
+
+/// Epochs of batches.
+pub trait BatchSource {
+    /// Begins an epoch. Called again before the last one has ended if nobody needs the rest of that.
+    fn begin(&mut self, epoch: u64) -> Result<(), Failure>;
+
+    /// The next batch of the epoch, or `None` at its end. Its bytes are borrowed until the next call.
+    fn next(&mut self) -> Result<Option<Batch<'_>>, Failure>;
+
+    /// As [`Source::is_exhausted`].
+    fn is_exhausted(&self) -> bool {
+        false
+    }
+
+    /// As [`Source::keeps_state`].
+    fn keeps_state(&self) -> bool {
+        false
+    }
+
+    /// As [`Source::mark`], after each batch.
+    fn mark(&mut self, _head: Mark, _oldest: Mark, _needed: Option<Mark>) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// As [`Source::finish`].
+    fn finish(&mut self) {}
+
+    /// As [`Source::length`].
+    fn length(&self) -> Length {
+        Length::default()
+    }
+}
+
+/// A source of batches as a source of claims. One copy per batch, on the server's thread.
+pub struct FromBatches<'a>(pub &'a mut dyn BatchSource);
+
+impl Source for FromBatches<'_> {
+    fn begin(&mut self, epoch: u64) -> Result<(), Failure> {
+        self.0.begin(epoch)
+    }
+
+    fn append(&mut self, log: &mut Appender<'_, '_>) -> Result<bool, Halt> {
+        fault::point("server:before_next");
+        let Some(batch) = log.watch(|| self.0.next())?? else { return Ok(false) };
+        fault::point("server:after_next");
+        let schema = log.begin(|takes_whole| First::of(&batch, takes_whole))?;
+        let samples = schema.samples_in(&batch).map_err(mismatch)?;
+        match &*schema {
+            _ if samples == 0 => {}
+            Schema::Cut { .. } => append_cut(log, &schema, &batch, samples)?,
+            Schema::Whole { .. } => append_whole(log, &batch)?,
+        }
+        Ok(true)
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.0.is_exhausted()
+    }
+
+    fn keeps_state(&self) -> bool {
+        self.0.keeps_state()
+    }
+
+    fn mark(&mut self, head: Mark, oldest: Mark, needed: Option<Mark>) -> Result<(), Failure> {
+        self.0.mark(head, oldest, needed)
+    }
+
+    fn finish(&mut self) {
+        self.0.finish();
+    }
+
+    fn length(&self) -> Length {
+        self.0.length()
+    }
+}
+
+fn mismatch(Mismatch(message): Mismatch) -> Failure {
+    let way_out = text![
+        "a feed's batches must keep their types and shapes; pad them to a fixed shape, or serve whole batches of any shape with ",
+        Name::whole_batches.of_value(true),
+    ];
+    Failure::new(FailureKind::Schema, Explanation::new(message).hint(way_out))
+}
+
+impl First {
+    /// What the first batch shows.
+    fn of(batch: &Batch<'_>, takes_whole: bool) -> Self {
+        let schema = Schema::of(batch, takes_whole);
+        match &schema {
+            Schema::Cut { .. } => Self::cut(schema.samples_in(batch).unwrap_or(0), schema),
+            Schema::Whole { .. } => Self { batch_bytes: Encoded::new(batch).len_bytes(), batch_samples: 1, schema },
+        }
+    }
+}
+
+fn append_cut(log: &mut Appender<'_, '_>, schema: &Schema, batch: &Batch<'_>, samples: u64) -> Result<(), Halt> {
+    let mut claim = log.claim_next(samples)?;
+    for (index, leaf) in batch.leaves.iter().enumerate() {
+        let Leaf::Array(array) = leaf else { continue };
+        if !array.data.is_empty() {
+            fault::point("server:copying");
+            match schema.reordered(index, array) {
+                None => claim.write(index, array.data),
+                Some(bytes) => claim.write(index, &bytes),
+            }
+        }
+    }
+    fault::point("server:copied");
+    claim.commit();
+    Ok(())
+}
+
+fn append_whole(log: &mut Appender<'_, '_>, batch: &Batch<'_>) -> Result<(), Halt> {
+    let encoded = Encoded::new(batch);
+    let mut claim = log.claim_whole(encoded.len_bytes())?;
+    for (offset, bytes) in encoded.pieces() {
+        claim.write_at(offset, bytes);
+    }
+    claim.commit();
+    Ok(())
+}

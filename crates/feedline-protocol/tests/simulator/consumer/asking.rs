@@ -1,0 +1,205 @@
+//! The training loop's calls for batches, and what it does with them.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use feedline_protocol::consumer::{Consumer, Cut, Look, Next};
+use feedline_protocol::page::HeadView;
+use feedline_protocol::{FeedState, Time, UNKNOWN};
+
+use super::connecting::Stop;
+use super::holding::Held;
+use super::{Activity, ConsumerProcess, Effects, Event, Outcome};
+use crate::ring::Lease;
+use crate::scenario::Feed;
+use crate::server::delay;
+use crate::wire::ToServer;
+
+const SLICE: Duration = Duration::from_millis(100);
+
+impl ConsumerProcess {
+    /// One call of the state machine, or a look at what it waits for.
+    pub(super) fn ask(&mut self, feed: &Feed, is_calm: bool, now: Duration, effects: &mut Effects) -> Result<(), Stop> {
+        self.at = now;
+        match self.activity {
+            Activity::AwaitingAnswer | Activity::AwaitingRing => {
+                self.hear(now)?;
+                self.at = now + SLICE;
+                let (Some(machine), Some(memory)) = (&self.machine, &self.memory) else { return Ok(()) };
+                let is_there = memory.generation() == memory.ring.shape.generation || !machine.is_joined();
+                let is_answered = match self.activity {
+                    Activity::AwaitingAnswer => !machine.is_joining(),
+                    _ => is_there,
+                };
+                // It won't come any more, so there is nothing in it for us.
+                let is_gone =
+                    self.wire.as_ref().is_none_or(|wire| !wire.is_server_there.get() && wire.to_consumer.is_empty());
+                if !is_answered && is_gone && memory.state() != FeedState::Running {
+                    return Err(Stop::Ended(Outcome::Ended));
+                }
+                if !is_answered {
+                    self.interrupt_at_times(is_calm, now);
+                    return Ok(());
+                }
+                (self.activity, self.at) = (Activity::Asking, now);
+            }
+            Activity::Sleeping { wakes } => self.wake_up(wakes, now)?,
+            _ => {}
+        }
+        if now.saturating_sub(self.looked) >= SLICE && !self.machine.as_ref().is_some_and(Consumer::is_joining) {
+            self.hear(now)?;
+        }
+        let (Some(machine), Some(memory)) = (&mut self.machine, &self.memory) else { return Ok(()) };
+        match machine.next(memory)? {
+            Next::Join(join) => {
+                self.judge.joins(&join, feed).map_err(Stop::Wrong)?;
+                if let Some(wire) = &self.wire {
+                    wire.to_server.send(ToServer::Join(join), now + delay(&self.rng));
+                }
+                self.activity = Activity::AwaitingAnswer;
+                (self.at, self.moved) = (now + SLICE, now);
+            }
+            Next::AwaitAnswer => self.activity = Activity::AwaitingAnswer,
+            Next::AwaitRing => self.activity = Activity::AwaitingRing,
+            Next::Take(cut) => self.take(cut, feed, is_calm, now, effects)?,
+            Next::EpochOver => self.pass_epoch(feed, now, effects).map_err(Stop::Wrong)?,
+            Next::Wait => self.sleep(now)?,
+            Next::Ended => return Err(Stop::Ended(Outcome::Ended)),
+        }
+        Ok(())
+    }
+
+    /// Data has come, or a slice of time is over. It was announced `wakes` times before it slept.
+    fn wake_up(&mut self, wakes: u64, now: Duration) -> Result<(), Stop> {
+        let (Some(machine), Some(memory)) = (&mut self.machine, &self.memory) else { return Ok(()) };
+        memory.page.set_waiting(false);
+        memory.reader.see_all();
+        // It looked before it slept, and said that it would: whatever came since was announced to it.
+        if memory.reader.head.wakes() == wakes && machine.look(memory)? != Look::Nothing {
+            return Err(Stop::Wrong("what it waited for came, and nobody woke it up".into()));
+        }
+        self.hear(now)?;
+        let (Some(machine), Some(memory)) = (&mut self.machine, &self.memory) else { return Ok(()) };
+        machine.check_epoch(memory, Time::new(now))?;
+        self.relieve_all();
+        self.activity = Activity::Asking;
+        Ok(())
+    }
+
+    /// Ctrl-C while a join is on its way: the loop asks again later, or gives up for now.
+    fn interrupt_at_times(&mut self, is_calm: bool, now: Duration) {
+        let is_rank = self.job.config.shard.is_some();
+        if is_calm || is_rank || !matches!(self.activity, Activity::AwaitingAnswer) || !self.rng.one_in(8) {
+            return;
+        }
+        if self.rng.one_in(2)
+            && let Some(machine) = &mut self.machine
+            && machine.leave()
+        {
+            self.judge.breaks_off();
+            self.leave(now);
+        }
+        self.activity = Activity::Thinking;
+        self.at = now + Duration::from_micros(self.rng.below(20_000));
+    }
+
+    /// The state machine says that an epoch is over.
+    pub(super) fn pass_epoch(&mut self, feed: &Feed, now: Duration, effects: &mut Effects) -> Result<(), String> {
+        self.judge.epoch_over(feed)?;
+        self.finish_epoch(now, effects);
+        self.activity = Activity::Thinking;
+        Ok(())
+    }
+
+    /// What a loop does between two epochs: a validation, a checkpoint, nothing.
+    fn finish_epoch(&mut self, now: Duration, effects: &mut Effects) {
+        self.epochs_read += 1;
+        let epoch = self.machine.as_ref().map_or(0, Consumer::wanted_epoch);
+        effects.events.push(Event::EpochOver { epoch: epoch.saturating_sub(1) });
+        if self.rng.one_in(2) {
+            self.let_go_of_epoch();
+        }
+        let rest = Duration::from_micros(self.rng.within(1000, 10_000));
+        let rests = !self.job.rests.is_zero() && self.rng.one_in(3);
+        let long = Duration::from_micros(self.rng.below(600_000));
+        self.at = now + if rests { self.job.rests + long } else { rest };
+    }
+
+    fn sleep(&mut self, now: Duration) -> Result<(), Stop> {
+        let (Some(machine), Some(memory)) = (&mut self.machine, &self.memory) else { return Ok(()) };
+        memory.page.set_waiting(true);
+        // Fenced; then everything is looked at once more.
+        memory.reader.see_all();
+        if memory.wanted() != UNKNOWN {
+            memory.rings.set(true);
+        }
+        let wakes = memory.reader.head.wakes();
+        let over = memory.state();
+        let look = machine.look(memory)?;
+        if look == Look::Nothing && over != FeedState::Running {
+            memory.page.set_waiting(false);
+            let lost = machine.lost_by_stalling();
+            return Err(lost.map_or(Stop::Ended(Outcome::Ended), |trouble| Stop::Ended(Outcome::Trouble(trouble))));
+        }
+        if look == Look::Nothing {
+            self.activity = Activity::Sleeping { wakes };
+            self.at = now + SLICE;
+        } else {
+            memory.page.set_waiting(false);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, cut: Cut, feed: &Feed, is_calm: bool, now: Duration, effects: &mut Effects) -> Result<(), Stop> {
+        let is_for_good = self.keeps_for_good();
+        let (Some(machine), Some(memory)) = (&mut self.machine, &self.memory) else { return Ok(()) };
+        let lead = machine.lead();
+        machine.begin_take(cut, memory);
+        let samples: Option<Vec<_>> = (cut.first..cut.until).map(|position| memory.ring.get(position)).collect();
+        let is_copied = memory.ring.shape.skips;
+        if is_copied && memory.reader.oldest() > cut.first {
+            // Overwritten meanwhile: look again.
+            return Ok(());
+        }
+        let samples = samples.ok_or_else(|| Stop::Wrong(format!("{cut:?} was overwritten before it was taken")))?;
+        let id = (!is_copied).then(|| memory.cut(cut.until + lead));
+        machine.took(cut, memory);
+        self.pressure.handed_out(cut.first + lead);
+        let saved = machine.position(&memory.reader);
+        self.judge.batch(&samples, feed, machine.skipped()).map_err(Stop::Wrong)?;
+        self.judge.stands(machine.place(), saved, feed).map_err(Stop::Wrong)?;
+        if let Some(first) = samples.first() {
+            let epoch = if feed.policy.replay { machine.epoch() } else { first.epoch };
+            let until = first.index + samples.len() as u64;
+            let ring = (!is_copied).then(|| (Rc::clone(&memory.ring), cut.first + lead));
+            effects.events.push(Event::Batch { epoch, first: first.index, until, saved, ring });
+        }
+        let lease = Lease { ring: Rc::clone(&memory.ring), first: cut.first, samples };
+        let position = cut.first + lead;
+        self.held.push(Held { lease, id, position, is_private: is_copied, is_for_good });
+        self.recent = [self.recent[1], Some(position)];
+        self.saved = Some(saved);
+        self.activity = Activity::Thinking;
+        let think = if is_calm { self.job.think_micros.min(2000) } else { self.job.think_micros };
+        self.at = now + Duration::from_micros(self.rng.below(2 * think + 1));
+        self.stop_at_times(feed, now, effects);
+        Ok(())
+    }
+
+    /// A loop that has had all batches may stop without asking for one more; another breaks off.
+    fn stop_at_times(&mut self, feed: &Feed, now: Duration, effects: &mut Effects) {
+        let (Some(machine), Some(memory)) = (&mut self.machine, &self.memory) else { return };
+        let has_all = machine.has_read_all(memory);
+        let breaks_off = self.job.breaks_off > 0 && self.rng.one_in(8 * self.job.breaks_off);
+        if (has_all && self.rng.one_in(2)) || breaks_off {
+            let gives_back = machine.stop(memory);
+            if gives_back {
+                self.judge.breaks_off();
+                self.leave(now);
+            } else {
+                self.judge.finishes(feed);
+                self.finish_epoch(now, effects);
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The thread of a server that talks to consumers.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use feedline_protocol::Time;
+use feedline_protocol::server::Delivery;
+
+use super::{SLICE, ServerProcess, Stage, delay};
+use crate::pages::{CursorPage, PageReader};
+use crate::ring::Ring;
+use crate::wire::{ToConsumer, ToServer};
+
+impl ServerProcess {
+    /// The thread that talks to consumers has one round. Says what a consumer did that none may.
+    pub fn converse(&mut self, now: Duration) -> Result<(), String> {
+        self.control_at = now + SLICE;
+        let ids: Vec<u64> = self.links.keys().copied().collect();
+        for id in ids {
+            self.hear(id, now)?;
+        }
+        if self.machine.reap() {
+            self.producer_at = now;
+        }
+        let deliveries = self.machine.deliver();
+        self.send_all(deliveries, now);
+        if let Some(ring) = self.ring.clone() {
+            self.welcome(&ring, now);
+        }
+        let (deliveries, begins) = self.machine.admit(&*self.head);
+        if begins {
+            self.producer_at = now;
+        }
+        self.send_all(deliveries, now);
+        Ok(())
+    }
+
+    fn hear(&mut self, id: u64, now: Duration) -> Result<(), String> {
+        let time = Time::new(now);
+        loop {
+            let Some(link) = self.links.get_mut(&id) else { return Ok(()) };
+            let Some(message) = link.wire.to_server.receive(now) else {
+                let is_gone = !link.wire.is_consumer_there.get() && link.wire.to_server.is_empty();
+                if is_gone && let Some(link) = self.links.remove(&id) {
+                    self.machine.disconnect(id, &link.pid, link.says_bye, &*self.head, time);
+                    self.producer_at = now;
+                }
+                return Ok(());
+            };
+            match message {
+                ToServer::Hello => {
+                    link.stage = Stage::Waiting;
+                    self.machine.expect(id, link.pid.clone());
+                }
+                ToServer::Join(join) => {
+                    let pid = link.pid.number;
+                    match join.others {
+                        Some(others) if others.count > u32::from(others.is_one) => {
+                            self.returns.first.get_or_insert((now, pid));
+                        }
+                        _ => self.returns.was_preceded |= self.returns.first.is_none(),
+                    }
+                    self.returns.asked.insert(pid, now);
+                    let joined = self.machine.join(id, join, &*self.head, || u64::MAX, time);
+                    joined.map_err(|violation| format!("a consumer was turned away: {violation:?} {join:?}"))?;
+                    self.producer_at = now;
+                }
+                ToServer::Leave => {
+                    self.machine.leave(id, &*self.head, time);
+                    self.producer_at = now;
+                }
+                ToServer::Bye => link.says_bye = true,
+            }
+        }
+    }
+
+    fn welcome(&mut self, ring: &Rc<Ring>, now: Duration) {
+        for (&id, link) in self.links.iter_mut().filter(|(_, link)| link.stage == Stage::Waiting) {
+            let page = Rc::new(CursorPage::default());
+            let message = ToConsumer::Welcome(Rc::clone(&self.head), Rc::clone(&page), Rc::clone(ring));
+            link.wire.to_consumer.send(message, now + delay(&self.rng));
+            link.stage = Stage::Attached;
+            let page = PageReader::new(&page, &self.rng);
+            self.machine.attach(id, page, link.pid.clone(), ring.shape.generation, Time::new(now));
+        }
+    }
+
+    fn send_all(&mut self, deliveries: Vec<(u64, Delivery)>, now: Duration) {
+        for (id, delivery) in deliveries {
+            let Some(link) = self.links.get(&id) else { continue };
+            let message = match delivery {
+                Delivery::Answer(answer) => ToConsumer::Answer(answer),
+                Delivery::Ring => ToConsumer::Ring(Rc::clone(self.ring.as_ref().expect("there is one"))),
+            };
+            link.wire.to_consumer.send(message, now + delay(&self.rng));
+        }
+    }
+
+    /// When a message for it arrives.
+    pub fn next_message(&self) -> Option<Duration> {
+        self.links.values().filter_map(|link| link.wire.to_server.next()).min()
+    }
+}

@@ -1,0 +1,61 @@
+//! Explanations between Rust and `feedline._errors`: there, a text is a tuple of strings and mentions of options.
+//!
+//! A mention is a tuple: the option's keyword, what is said of it ("name", "value", "given", or "shown" for a value that only Python
+//! can show), and the value.
+
+use feedline_core::explain::{Mention, Part, Said, Text};
+use feedline_core::options::{Name, Value};
+use feedline_core::{Explanation, Reader};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+
+use crate::options::{from_python, to_python};
+
+/// Words an explanation for whoever writes Python, or for whoever sits at a command line.
+#[pyfunction]
+pub fn worded(what: &Bound<'_, PyTuple>, hint: &Bound<'_, PyTuple>, for_command_line: bool) -> PyResult<String> {
+    let explanation = Explanation { what: text(what)?, hint: text(hint)? };
+    Ok(explanation.worded(if for_command_line { Reader::CommandLine } else { Reader::Python }))
+}
+
+/// The `feedline._errors.Explanation`, a string.
+pub fn explanation<'py>(py: Python<'py>, explanation: &Explanation) -> PyResult<Bound<'py, PyAny>> {
+    let arguments = (parts(py, &explanation.what)?, parts(py, &explanation.hint)?);
+    py.import("feedline._errors")?.getattr("Explanation")?.call1(arguments)
+}
+
+fn parts<'py>(py: Python<'py>, text: &Text) -> PyResult<Bound<'py, PyTuple>> {
+    let parts = text.0.iter().map(|part| match part {
+        Part::Plain(words) => Ok(words.into_pyobject(py)?.into_any()),
+        Part::Option(Mention { option, said }) => {
+            let (said, value) = match said {
+                Said::Name => ("name", &Value::Nothing),
+                Said::Value(value) => ("value", value),
+                Said::Given(value @ Value::Other(_)) => ("shown", value),
+                Said::Given(value) => ("given", value),
+            };
+            Ok((option.keyword(), said, to_python(py, value)?).into_pyobject(py)?.into_any())
+        }
+    });
+    PyTuple::new(py, parts.collect::<PyResult<Vec<_>>>()?)
+}
+
+fn text(parts: &Bound<'_, PyTuple>) -> PyResult<Text> {
+    let part = |part: Bound<'_, PyAny>| -> PyResult<Part> {
+        if part.is_instance_of::<PyString>() {
+            return Ok(Part::Plain(part.extract()?));
+        }
+        let (keyword, said, object): (String, String, Bound<'_, PyAny>) = part.extract()?;
+        let option = Name::of(&keyword).ok_or_else(|| PyValueError::new_err(format!("no option {keyword:?}")))?;
+        let said = match said.as_str() {
+            "name" => Said::Name,
+            "value" => Said::Value(from_python(&object)?),
+            "given" => Said::Given(from_python(&object)?),
+            "shown" => Said::Given(Value::Other(object.extract()?)),
+            other => return Err(PyValueError::new_err(format!("nothing is said by {other:?}"))),
+        };
+        Ok(Part::Option(Mention { option, said }))
+    };
+    parts.iter().map(part).collect::<PyResult<_>>().map(Text)
+}

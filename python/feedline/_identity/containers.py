@@ -1,0 +1,286 @@
+"""Items and elements of lists, dicts and namespaces."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from feedline._identity.command_line import CommandLine
+from feedline._identity.part import Part
+from feedline._identity.values import (
+    Atom,
+    Choice,
+    Derived,
+    Items,
+    Known,
+    LibraryMethod,
+    Made,
+    Maybe,
+    Table,
+    choices,
+    chosen,
+    constants,
+    content_of,
+    derived,
+    is_constant,
+    join,
+    without_choices,
+)
+from feedline._shard import is_of_a_rank
+
+# What does nothing with what it is given.
+_NOTHING = Known(id, "")
+# A list with more elements than this is used as a whole.
+_MOST_ELEMENTS = 32
+_MOST_KEYS = 200
+
+
+class Containers(Part):
+    """What is found by a key or an iteration, and what is put there."""
+
+    def item(self, base: Atom, key: Maybe) -> Maybe:
+        keys = constants(key)
+        if keys is not None and not all(isinstance(one, str | int | bytes | None) for one in keys):
+            keys = None
+        if isinstance(base, Choice):
+            return chosen((base,), tuple(one for one in key if not is_constant(one)))
+        if isinstance(base, Items):
+            self._follower.uses.use(key)
+            count = len(base.items)
+            if keys and all(isinstance(one, int) and -count <= one < count for one in keys):
+                return join(*(base.items[one] for one in keys))
+            self._follower.uses.use_order(base)
+            return join(*base.items)
+        if isinstance(base, Table):
+            self._follower.uses.use(key)
+            if keys is None:
+                return join(base.rest, *base.items.values())
+            return join(*(base.items.get(one, base.rest) for one in keys))
+        if isinstance(base, CommandLine):
+            self._follower.uses.use(key)
+            return (
+                join(*(self._follower.attributes.get(base, str(one)) for one in keys))
+                if keys
+                else (base,)
+            )
+        method = self._follower.attributes.user_method(base, "__getitem__")
+        if method:
+            return self._follower.calls.call(method, [key], {})
+        if isinstance(base, Made) and base.content is not None:
+            is_there = keys is not None and all(one in base.content.items for one in keys)
+            missing = self._follower.attributes.user_method(base, "__missing__")
+            otherwise = self._follower.calls.call(missing, [key], {}) if missing else ()
+            return join(self.item(base.content, key), () if is_there else otherwise)
+        if isinstance(base, Known) and base.label and keys and _has_items(base.value):
+            self._follower.uses.use(tuple(one for one in key if not is_constant(one)))
+            return join(*(self.item_of_known(base, one) for one in keys))
+        return derived((base,), key)
+
+    def item_of_known(self, base: Known, key: Any) -> Maybe:
+        label = f"{base.label}[{key!r}]"
+        if base.label == "globals()":
+            label = self._recorder.global_label(str(key), base.value)
+        # A rank's own variables aren't in the server's environment.
+        if base.value is os.environ and is_of_a_rank(str(key)):
+            return ()
+        try:
+            return (self._recorder.known(base.value[key], label),)
+        except Exception:
+            self._recorder.note_absent(label)
+            return ()
+
+    def set_item(self, base: Atom | None, key: Maybe, value: Maybe) -> None:
+        """``base[key] = value``."""
+        if isinstance(base, Made):
+            self._follower.calls.call(
+                self._follower.attributes.user_method(base, "__setitem__") or (_NOTHING,),
+                [key, value],
+                {},
+            )
+        base = content_of(base)
+        if isinstance(base, Table | Items):
+            self._effects.mutations += 1
+        else:
+            self._effects.count += 1
+        self.put_item(base, key, value)
+
+    def put_item(self, base: Atom | None, key: Maybe, value: Maybe) -> None:
+        """The same for a dict that is just being made, which nobody else has."""
+        keys = constants(key)
+        self._follower.uses.use(key)
+        if isinstance(base, Table) and keys and len(keys) == 1:
+            self._follower.uses.add_entry(base, keys[0], join(base.items.get(keys[0], ()), value))
+        elif isinstance(base, Table):
+            self._follower.uses.add_rest(base, value)
+        elif isinstance(base, Items):
+            self._follower.uses.add_item(base, value)
+        elif isinstance(base, Choice):
+            self._follower.uses.use((base,))  # which of the containers has it from now on
+        else:
+            self._recorder.note_filled(base)
+            self._follower.uses.use(value)
+
+    def merge(self, table: Table, value: Maybe) -> None:
+        """``{**value}``."""
+        for key, one in self.spread_keywords(value).items():
+            self._follower.uses.add_entry(table, key, one)
+        for atom in map(content_of, value):
+            if isinstance(atom, Table):
+                table.count = join(table.count, atom.count)
+                table.copied_from += atom.copied_from
+            elif isinstance(atom, Known) and atom.label:
+                table.copied_from += (atom.label,)
+
+    def elements(self, maybe: Maybe) -> Maybe:
+        """What iterating may give."""
+        found: list[Maybe] = []
+        for atom in maybe:
+            each = self.each((atom,))
+            self._follower.uses.use(self.count_of(atom))
+            if isinstance(atom, Items):
+                self._follower.uses.use_order(atom)
+            if each is not None:
+                found += each
+            elif isinstance(atom, Derived | LibraryMethod):
+                found.append(derived((atom,)))
+        return join(*found)
+
+    def count_of(self, atom: Atom) -> Maybe:
+        """What decides how many elements there are."""
+        if isinstance(atom, Items):
+            return atom.count
+        if isinstance(atom, Table):
+            return join(atom.rest, atom.count)
+        is_clear = isinstance(atom, Known) and (
+            self._inside(atom) is not None or self.entries_of(atom, "keys") is not None
+        )
+        return () if is_clear else (atom,)
+
+    def each(self, maybe: Maybe) -> list[Maybe] | None:
+        """What iterating gives, one by one; None if that isn't known."""
+        several, decided = without_choices(maybe), choices(maybe)
+        if len(several) != 1:
+            return None
+        found = self._each_of(several[0])
+        return [join(one, decided) for one in found] if decided and found else found
+
+    def _each_of(self, one: Atom) -> list[Maybe] | None:
+        if self._follower.attributes.user_method(one, "__iter__"):
+            return None
+        atom = content_of(one)
+        if isinstance(atom, Items):
+            return list(atom.items)
+        keys = self.entries_of(atom, "keys") if atom is not None else None
+        if keys is not None and isinstance(keys[0], Items):
+            self._follower.uses.use_order(keys[0])
+            return keys[0].items
+        inside = self._inside(atom) if isinstance(atom, Known) else None
+        if inside is not None and isinstance(atom, Known):
+            self._recorder.put(f"len({atom.label})", len(atom.value))
+        return inside
+
+    def entries_of(self, atom: Atom, name: str) -> Maybe | None:
+        """What ``items()``, ``values()`` or ``keys()`` of a dict gives; None if not known."""
+        order = None
+        count: Maybe = ()
+        if isinstance(atom, Made) and atom.content is not None:
+            atom = atom.content
+        pairs: list[tuple[Maybe, Maybe]]
+        if isinstance(atom, Table):
+            pairs = [((Known(key, ""),), one) for key, one in atom.items.items()]
+            pairs += [((), atom.rest)] if atom.rest else []
+            order, count = atom.order, self.count_of(atom)
+        elif isinstance(atom, Known) and _has_few_names(atom):
+            pairs = [((Known(key, ""),), self.item_of_known(atom, key)) for key in list(atom.value)]
+            order = (atom.label, list(atom.value))
+        else:
+            return None
+        if name == "items":
+            return (Items([(Items([key, one]),) for key, one in pairs], order, count),)
+        return (Items([key if name == "keys" else one for key, one in pairs], order, count),)
+
+    def copied(self, atom: Atom) -> Atom:
+        """A copy: what is added to it isn't in the other."""
+        if isinstance(atom, Items):
+            return Items(list(atom.items), atom.order, atom.count)
+        if isinstance(atom, Table):
+            return Table(dict(atom.items), atom.rest, atom.kind, atom.copied_from, atom.count)
+        if isinstance(atom, Known) and _has_few_names(atom):
+            items: dict[Any, Maybe] = {
+                key: self.item_of_known(atom, key) for key in list(atom.value)
+            }
+            return Table(items, copied_from=(atom.label,))
+        return atom
+
+    def _inside(self, atom: Known) -> list[Maybe] | None:
+        is_list = (
+            type(atom.value) in (list, tuple) and atom.label and len(atom.value) <= _MOST_ELEMENTS
+        )
+        if not is_list:
+            return None
+        return [
+            (self._recorder.known(one, f"{atom.label}[{number}]"),)
+            for number, one in enumerate(atom.value)
+        ]
+
+    def parts(self, atom: Atom, count: int) -> list[Maybe] | None:
+        """What unpacking gives, each by itself."""
+        if isinstance(atom, Items):
+            return atom.items if len(atom.items) == count else None
+        inside = self._inside(atom) if isinstance(atom, Known) else None
+        return inside if inside is not None and len(inside) == count else None
+
+    def spread(self, maybe: Maybe) -> list[Maybe]:
+        """The arguments that ``*value`` stands for."""
+        each = self.each(maybe)
+        if each is None:
+            self._follower.uses.use(maybe)
+        for one in maybe if each is not None else ():
+            if isinstance(one, Items):
+                self._follower.uses.use_order(one)
+            self._follower.uses.use(self.count_of(one))
+        return each or []
+
+    def spread_keywords(self, maybe: Maybe) -> dict[str, Maybe]:
+        """The arguments that ``**value`` stands for."""
+        found: dict[str, Maybe] = {}
+        for atom in map(content_of, maybe):
+            assert atom is not None
+            if isinstance(atom, Table):
+                found.update({key: one for key, one in atom.items.items() if isinstance(key, str)})
+                self._follower.uses.use(atom.rest)
+            elif isinstance(atom, Known) and _has_keys(atom.value):
+                if atom.label:
+                    self._recorder.put(f"bool({atom.label})", bool(atom.value))
+                for key in list(atom.value):
+                    found[str(key)] = self.item(atom, (Known(key, ""),))
+            else:
+                self._follower.uses.use((atom,))
+        return found
+
+
+def _has_few_names(atom: Known) -> bool:
+    """Whether this is a dict that can be followed entry by entry."""
+    is_dict = type(atom.value) is dict and bool(atom.label)
+    return (
+        is_dict
+        and len(atom.value) <= _MOST_KEYS
+        and all(isinstance(key, str) for key in atom.value)
+    )
+
+
+def _has_items(value: Any) -> bool:
+    return isinstance(value, Mapping | list | tuple) or (
+        hasattr(value, "keys") and hasattr(value, "__getitem__")
+    )
+
+
+def _has_keys(value: Any) -> bool:
+    if isinstance(value, argparse.Namespace) or not isinstance(value, Mapping):
+        return False
+    try:
+        return all(isinstance(key, str) for key in value)
+    except Exception:
+        return False
