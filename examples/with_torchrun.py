@@ -19,16 +19,14 @@ model = DistributedDataParallel(nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 6
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 for epoch in range(3):
-    samples = torch.zeros(1)
+    samples = 0
     for images, labels in feed:
         loss = nn.functional.cross_entropy(model(images / 255 - 0.5), labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         samples += len(images)
-    distributed.all_reduce(samples)
-    if distributed.get_rank() == 0:
-        total, steps = int(samples.item()), len(feed)
-        print(f"epoch {epoch}: {total} samples in {steps} steps, loss {loss.item():.3f}")
+    rank, steps = distributed.get_rank(), len(feed)
+    print(f"epoch {epoch}, rank {rank}: {samples} samples in {steps} steps, loss {loss.item():.3f}")
 
 distributed.destroy_process_group()
