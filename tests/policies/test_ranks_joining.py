@@ -73,6 +73,25 @@ def waited_secs(server: Child, pid: int) -> float:
     return float(next(one["waited_secs"] for one in consumers if one["pid"] == pid))
 
 
+def push_the_feed_on(start: Start, server: Child, epoch: int) -> Child:
+    """A job that sees everything, and reads until the feed is in this epoch or a later one."""
+    other = start(roles.follow, batch_size=32)
+    other.expect("attached")
+    eventually(lambda: stats(server)["epoch"] >= epoch)
+    return other
+
+
+def begin_one_after_the_other(start: Start, server: Child, one: int, two: int) -> list[Child]:
+    """Two ranks that read an epoch, beside another job. The second one begins later."""
+    early = rank(start, one)
+    early.tell("epoch")
+    # It has read as far as the ring goes, and somewhere in an epoch it waits for the other rank.
+    eventually(lambda: joined(stats(server)) == 2)
+    late = rank(start, two)
+    late.tell("epoch")
+    return [early, late]
+
+
 def expect_the_same_epoch(first: Child, second: Child) -> int:
     """Both ranks have read their parts of one epoch, whole."""
     mine, theirs = first.expect("epoch"), second.expect("epoch")
@@ -84,16 +103,8 @@ def expect_the_same_epoch(first: Child, second: Child) -> int:
 
 def test_a_rank_that_comes_later_begins_where_the_first_did(start: Start) -> None:
     server = serve(start)
-    # A job that sees everything would push the feed on.
-    other = start(roles.follow, batch_size=32)
-    other.expect("attached")
-    eventually(lambda: stats(server)["epoch"] >= 1)
-    first = rank(start, 0)
-    first.tell("epoch")
-    # It has read as far as the ring goes, and somewhere in an epoch it waits for the other rank.
-    eventually(lambda: joined(stats(server)) == 2)
-    second = rank(start, 1)
-    second.tell("epoch")
+    other = push_the_feed_on(start, server, epoch=1)
+    first, second = begin_one_after_the_other(start, server, 0, 1)
     epoch = expect_the_same_epoch(first, second)
     for later in (epoch + 1, epoch + 2):
         first.tell("epoch")
@@ -189,14 +200,8 @@ def test_a_job_killed_and_started_again_is_not_paired_with_its_former_self(start
     assert killed.ask("take")["keys"] == [0, 1, 2, 3, 4]
     killed.kill()
     # Its place is free, and the place that was held for the others too: the next epoch begins.
-    other = start(roles.follow, batch_size=32)
-    other.expect("attached")
-    eventually(lambda: stats(server)["epoch"] >= 2)
-    second = rank(start, 1)
-    second.tell("epoch")
-    eventually(lambda: joined(stats(server)) == 2)
-    first = rank(start, 0)
-    first.tell("epoch")
+    other = push_the_feed_on(start, server, epoch=2)
+    second, first = begin_one_after_the_other(start, server, 1, 0)
     assert expect_the_same_epoch(first, second) >= 2
     other.kill()
 
