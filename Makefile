@@ -71,7 +71,7 @@ frameworks: $(FRAMEWORKS_STAMP)
 
 check: setup lint-rust lint-python lint-workflows types licences docs ## formatting, lints, types, licences, documentation
 
-# What type checkers and editors are told of a server's options; a test compares it with the core's table.
+# The types of a server's options, for type checkers and editors; a test compares them with the core's table.
 options: setup ## write python/feedline/_server_options.py from the declarations in Rust
 	@PYTHONPATH=tests $(PY) -m support.server_options
 

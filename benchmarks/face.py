@@ -26,16 +26,13 @@ FACES = ("bare", "feed", "share", "transform", "dataset")
 
 
 @dataclass(frozen=True)
-class Loop:
+class Loop(trial.Result):
     """One epoch through one face."""
 
     face: str
     round: int
     micros_per_batch: float = 0.0
     error: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 def run(settings: Settings) -> list[Loop]:

@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +25,13 @@ _LIMIT_SECS = 120.0
 
 
 @dataclass(frozen=True)
-class Reading:
+class Reading(trial.Result):
     """One epoch, read from one place."""
 
     place: str
     round: int
     gb_per_sec: float = 0.0
     error: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 def run(settings: Settings, folder: Path) -> list[Reading]:

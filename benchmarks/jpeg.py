@@ -10,7 +10,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,13 @@ _WARM_SECS = 60.0
 
 
 @dataclass(frozen=True)
-class Jobs:
+class Jobs(trial.Result):
     """One trial: samples/s of each job."""
 
     setting: str
     round: int
     samples_per_sec: tuple[float, ...] = ()
     error: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 def run(settings: Settings, folder: Path) -> list[Jobs]:

@@ -14,7 +14,7 @@ import os
 import statistics
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ _NAME = "bench-memory"
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(trial.Result):
     """Sums over all processes, in bytes: with a feed, and of as many interpreters without one."""
 
     consumers: int
@@ -45,9 +45,6 @@ class Memory:
 
     def page_tables_beyond(self) -> int:
         return self.page_table_bytes - self.interpreters_page_table_bytes
-
-    def as_json(self) -> dict[str, Any]:
-        return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 def run(settings: Settings, folder: Path) -> list[Memory]:

@@ -23,7 +23,19 @@ _EXTRA_LIFE_SECS = 30.0
 
 
 @dataclass(frozen=True)
-class Trial:
+class Result:
+    """What is written to the run's file: without what there is none of."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            key: round(value, 6) if isinstance(value, float) else value
+            for key, value in asdict(self).items()
+            if value is not None
+        }
+
+
+@dataclass(frozen=True)
+class Trial(Result):
     """What one trial gave. Rates are per consumer; `error` says why there are none."""
 
     contestant: str
@@ -39,17 +51,10 @@ class Trial:
     batch_bytes: int = 0
     ring_bytes: int = 0
     watchers_load: float = 0.0
-    """CPUs that those who only look on keep busy."""
+    """CPUs that the watchers keep busy."""
     other_load: float = 0.0
     """CPUs that were busy with something else in the meantime."""
     error: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            key: round(value, 6) if isinstance(value, float) else value
-            for key, value in asdict(self).items()
-            if value is not None
-        }
 
 
 @dataclass

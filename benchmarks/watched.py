@@ -1,7 +1,7 @@
 """Workload *watched*: fan-out at full speed to four consumers, with and without somebody watching.
 
 ``feedline top`` in a terminal, ``feedline dashboard`` with a browser's live stream open, a scrape
-of the server's own ``metrics_port``, and all of them together, each with a look every second.
+of the server's own ``metrics_port``, and all of them together, each with an update every second.
 Nobody watches twice in each round: what those two differ by is what can't be measured here.
 """
 
@@ -41,7 +41,7 @@ NOBODY, AGAIN, EVERYBODY = "nobody", "nobody, again", "all three"
 
 
 class _Polls:
-    """Counts a watcher's looks, and notes the CPUs that its process keeps busy, in millionths."""
+    """Counts a watcher's updates, and notes the CPUs that its process keeps busy, in millionths."""
 
     def __init__(self, counters: Counters, slot: int, pid: int | None) -> None:
         self._counters, self._slot, self._pid = counters, slot, pid
@@ -53,7 +53,7 @@ class _Polls:
         if self._pid is None:
             return  # the server answers, in its own time
         now = (time.monotonic(), cpu_secs(self._pid))
-        # Its start is over with the second look.
+        # Its start is over with the second update.
         if self._counters.words[at] <= _FIRST_POLLS:
             self._since = now
         elif now[0] > self._since[0]:
@@ -122,9 +122,9 @@ _WATCHERS: dict[str, tuple[Callable[[Counters, int, int], None], ...]] = {
 
 
 class Watched(Feedline):
-    """A feed with these watchers, who look on before the clock starts."""
+    """A feed with these watchers, which run before the clock starts."""
 
-    # Long enough for several looks.
+    # Long enough for several updates.
     least_secs = 4 * _POLL_SECS
 
     def __init__(self, name: str) -> None:

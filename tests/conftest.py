@@ -1,4 +1,4 @@
-"""What every test gets: a socket folder, a watchdog, and a look at what it leaves behind."""
+"""What every test gets: a socket folder, a watchdog, and a check of what it leaves behind."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     if left:
         # An exception's traceback may be all that keeps a DataLoader's workers.
         gc.collect()
-        # Who has said its last word, or was killed, still needs a moment to be gone.
+        # A process that has sent its last report, or was killed, still needs a moment to end.
         with contextlib.suppress(AssertionError):
             eventually(lambda: not _processes_left(path, children_before))
         left = _processes_left(path, children_before)
@@ -114,7 +114,7 @@ def start(folder: Path) -> Iterator[Start]:
     With `fault="point:count:action"` it runs on the build that has fault points; with a `prefix`
     another command starts it.
 
-    A child ends when its function does; one that listens (`hear`) is asked to end by a closed pipe.
+    A child ends when its function does; one that waits in `hear` ends with its pipe.
     """
     children: list[Child] = []
 
@@ -159,7 +159,7 @@ def servers_leave(folder: Path) -> Iterator[None]:
 
 @pytest.fixture
 def reap(folder: Path) -> Callable[[], None]:
-    """End what a killed process left running: orphans that look for it only now and then."""
+    """End what a killed process left running: orphans that check only now and then."""
 
     def reap_orphans() -> None:
         for pid in processes_with(str(folder)):

@@ -1,4 +1,4 @@
-"""Who takes part: each starts a producer and N consumers, and `trial` measures them all alike."""
+"""The contestants: each starts a producer and N consumers, and `trial` measures them all alike."""
 
 from __future__ import annotations
 

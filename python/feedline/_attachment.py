@@ -28,7 +28,7 @@ class Attachment:
         """Keep what to ask for, how to finish a batch, and what to do without a server."""
         self.arguments = arguments
         self.name: str = arguments["name"]
-        self.finish = finish
+        self.postprocess = finish
         # A last line for errors of this feed, and whatever must live as long as it does.
         self.note: str | None = None
         self.keeps: Any = None
@@ -57,7 +57,7 @@ class Attachment:
         core = self.here
         if core is not None and core.closed:
             raise FeedlineError(f'feed "{self.name}" is closed')
-        is_bare = self.note is None and self.finish is None
+        is_bare = self.note is None and self.postprocess is None
         return core.iterate(self) if core is not None and is_bare else Epoch(self)
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ class Attachment:
 
     def __getstate__(self) -> dict[str, Any]:
         try:
-            pickle.dumps(self.finish)
+            pickle.dumps(self.postprocess)
         except Exception as error:
             raise pickle.PicklingError(
                 f'feed "{self.name}" cannot be pickled with its transform: {error}\n'
@@ -108,10 +108,10 @@ class Epoch:
                 attachment.check_server(attachment.core.stats()["server_pid"])
         except FeedlineError as error:
             raise noted(error, attachment.note) from error.__cause__
-        if attachment.finish is None:
+        if attachment.postprocess is None:
             return batch
         try:
-            return attachment.finish(batch)
+            return attachment.postprocess(batch)
         except StopIteration as error:
             # It would be taken for the epoch's end.
             raise RuntimeError(

@@ -1,7 +1,7 @@
 """What goes wrong, by what one can do about it; each is also the built-in error to expect.
 
-An error's message names a server's options as data (``Explanation``): whoever shows it words it for
-its reader.
+An error's message names a server's options as data (``Explanation``): the program that shows
+it words it for its reader.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Part = str | Mention
 
 
 class Explanation(str):
-    """What happened and why, and what to do: a string for whoever writes Python."""
+    """What happened and why, and what to do: a string, with options as Python's keywords."""
 
     __slots__ = ("hint", "what")
 
@@ -31,7 +31,7 @@ class Explanation(str):
         return self
 
     def for_command_line(self) -> str:
-        """The same for whoever sits at a command line: options are flags."""
+        """The same for a command line: options are flags."""
         return worded(self.what, self.hint, True)
 
     def __reduce__(self) -> tuple[Any, ...]:

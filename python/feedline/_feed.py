@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, Self
 
-# _records: the core looks it up while it hands out batches, when no import may begin any more.
-from feedline import _records as _records
+# _batch_classes: the core needs it while it hands out batches, when no import may begin any more.
+from feedline import _batch_classes as _batch_classes
 from feedline._access import resolve_allow
 from feedline._attachment import Attachment
 from feedline._errors import (
@@ -59,26 +59,27 @@ def attach(
     sample: exactly, if the server has a ``state_file``, or if what the loader yields in an epoch
     depends on nothing but the epoch.
 
-    A feed is taken from a server of one's own user, or root's; ``allow`` names others to trust, as
-    for ``Server``.
+    Only servers of this process's user and of root are trusted; ``allow`` names others, as for
+    ``Server``.
 
     ``shard=(rank, world_size)`` lets the processes of one data-parallel job share the feed;
     ``"auto"`` asks torch's process group, if there is one by now, or else RANK and WORLD_SIZE, if
-    they are set. ``batch_size`` is each rank's. Together they get every sample of an epoch once,
-    and all get the same number of batches; only an epoch's last may be smaller, or one larger. A
-    rank that begins later than the others is waited for (the server's ``stall_timeout_secs``).
-    Batches that can't be cut go round, and those left over at an epoch's end are left out
-    (``stats()["left_out"]``).
+    they are set. ``batch_size`` is the batch size of each rank. Together the ranks get every sample
+    of an epoch once, and all get the same number of batches; only an epoch's last batch may be
+    smaller, or one sample larger. The others wait for a rank that begins later (up to the server's
+    ``stall_timeout_secs``). Batches that can't be cut are dealt out in turn, and those that are
+    left over at an epoch's end are left out (``stats()["left_out"]``).
 
     ``join="auto"`` begins with the running epoch if its first sample is still there, else with the
     next, also after an epoch was broken off; ``"now"`` with the newest sample. ``"next"`` is like
     "auto", but goes on to the next epoch after breaking off: for loops that end each epoch early.
-    Who waits for an epoch to begin says so in the log after 5 s. If the running one's length is not
-    known, and no epoch ends within ``timeout_secs``, that is a ``StalledError``: it may be endless.
+    A consumer that waits for an epoch to begin says so in the log after 5 s. If the length of the
+    running epoch is not known, and no epoch ends within ``timeout_secs``, that is a
+    ``StalledError``: the epoch may be endless.
 
     ``transform`` is called with each batch, in this process, when it is asked for: jobs on one feed
-    can augment differently. It costs this job its own time, and nobody else. It may write into the
-    batch. Then tensors are copied to page-locked memory (``pin_memory``) and to ``device``.
+    can augment differently. It costs this job time, and no other job. It may write into the batch.
+    Then tensors are copied to page-locked memory (``pin_memory``) and to ``device``.
 
     Where torch is in use, the result is a ``torch.utils.data.DataLoader``. It can be pickled; the
     copy attaches when it is first used, as another consumer.
@@ -108,12 +109,12 @@ def attach(
         arguments["format"] = "torch"
         try:
             with no_fork():
-                from feedline._finish import finisher
+                from feedline._postprocess import postprocessor
         except ImportError as error:
             raise FeedlineError(
                 "pin_memory and device are torch's, which is not installed here\n  leave them out"
             ) from error
-        transform = finisher(transform, bool(pin_memory), device)
+        transform = postprocessor(transform, bool(pin_memory), device)
     feed = Feed(Attachment(arguments, transform, _when_missing))
     core = feed._attachment.core
     format = arguments["format"]
@@ -220,8 +221,9 @@ class Feed:
         """Where this consumer is: the epoch and the number of its next sample there.
 
         Before the first batch that is sample 0 of epoch 0, whatever epoch the feed is in. The
-        feed's name is there for whoever reads it: a state may be loaded under another. "order" says
-        what an epoch's order depends on: "sequential", "seed 7", or "run ..." for the server's run.
+        feed's name is there for people who read the state: it may be loaded under another name.
+        "order" says what an epoch's order depends on: "sequential", "seed 7", or
+        "run ..." for the server's run.
         """
         core = self._attachment.core
         epoch, sample = core.position()

@@ -14,7 +14,7 @@ class NotALoaderError(TypeError):
     """What isn't a loader: why, and what to do, or what to give instead."""
 
     def __init__(self, what: str, *, hint: str = "", give: str = "") -> None:
-        """Say it to whoever passes a loader; ``give`` can be said in other words."""
+        """Word it for a caller who passes a loader; ``give`` says what to pass instead."""
         super().__init__(f"{what}\n  {hint or f'pass {give}'}")
         self.what, self.hint, self.give = what, hint, give
 

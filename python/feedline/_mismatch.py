@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from feedline._errors import FeedMismatchError, FeedValueError
 from feedline._identity import Entry, differences, identity_of
-from feedline._starting import Record
+from feedline._start_record import Record
 
 _log = logging.getLogger("feedline")
 
@@ -117,7 +117,7 @@ def compare(
 ) -> bool:
     """Raise or warn if the server has other loaders; warn if they are served otherwise.
 
-    ``running`` is what was left of each feed (``_starting.record_of``). Says whether the loaders
+    ``running`` is the record of each feed (``_start_record.record_of``). Says whether the loaders
     are those that were asked for. Other feeds of the server don't matter here.
     """
     found: list[str] = []

@@ -31,7 +31,7 @@ def check_options(function: str, options: Mapping[str, Any]) -> _core.ServerOpti
         raise FeedValueError(
             explained(
                 *(given("replay", True), " and ", option("state_file")),
-                ": an epoch that is kept whole is loaded anew",
+                " exclude each other: a replayed epoch is loaded from its start again",
                 hint="leave one of them out",
             )
         )

@@ -3,7 +3,7 @@
 A loader that shuffles or augments draws from generators of its process. A server that is started
 again after a crash, and goes on with the run of the one before it, goes back to the states that
 that one had: an epoch that was begun comes in the same order, and those who go on in the middle of
-it get exactly the rest. Which run a server belongs to is decided elsewhere (``_host``): a file of
+it get exactly the rest. Which run a server belongs to is decided by ``_share_server``: a file of
 states is never read by another run.
 
 What is kept can be lost (a full disk): the feed goes on. Then the file is removed, so that the next

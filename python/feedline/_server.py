@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self, Unpack
 
 # _stack: the core looks it up when a loader hangs, perhaps in an import.
 from feedline import _stack as _stack
-from feedline import _starting
+from feedline import _start_record
 from feedline._core import ServerCore, check_name
 from feedline._core import feeds as _feeds
 from feedline._errors import FeedlineError, FeedValueError, StalledError, explained, given
@@ -49,9 +49,9 @@ class Server:
 
     The name is taken and consumers can attach once ``start()`` has returned. What the loader raises
     is raised by ``wait()``, and by every consumer, also by one that attaches later: a feed that has
-    failed keeps its name until ``wait()`` has said so, ``stop()``, or the end of the ``with`` block
-    or of the process. Costs the ring's memory (8 batches, at least 16 MB, unless ``ring`` says
-    otherwise), the history's, and one copy of each batch.
+    failed keeps its name until ``wait()`` has raised the error, until ``stop()``, or until the
+    ``with`` block or the process ends. Costs the ring's memory (8 batches, at least 16 MB, unless
+    ``ring`` says otherwise), the history's, and one copy of each batch.
 
     ``history`` is kept behind the ring for consumers that come late: a share of the epoch, or a
     size such as "2GB"; with ``history_dir`` in a file there. ``lag`` says who waits for whom:
@@ -66,11 +66,12 @@ class Server:
     restart: Python's, NumPy's and torch's generators of this process, and those that a DataLoader
     was given, are seeded when an epoch begins. Nobody else should draw from them in this process.
 
-    A loader that has not yielded for ``loader_warn_secs`` (None: never mind) is reported with its
+    A loader that has not yielded for ``loader_warn_secs`` (None: no limit) is reported with its
     Python stack and its worker processes, in the log and by every consumer that is attached, and
     again after twice that time, and so on. After ``loader_timeout_secs`` the feed is given up: a
     ``StalledError`` for ``wait()`` and every consumer. The loader itself can't be interrupted; its
     thread stays where it is until the process ends.
+
     Only this user's processes, and root's, can attach; ``allow=("alice", 1001, "@lab")`` lets in
     others, by name, uid or group, if they can reach the folder (FEEDLINE_DIR).
 
@@ -235,8 +236,8 @@ class Server:
             if server._name == self._name and server._has_failed():
                 server.stop()
         self._core = ServerCore(self._name, options, **launch, beside=beside)
-        if _starting.hosted != self._name:
-            _starting.forget(self._name)
+        if _start_record.serving != self._name:
+            _start_record.forget(self._name)
         return self._core
 
     def _order(self, run: str) -> str:
@@ -284,7 +285,7 @@ class Server:
             if not self._stopping:
                 _log.error('feed "%s" failed: %s', self._name, str(error))
         else:
-            # One that has failed has its name until stop(): whoever attaches is told why.
+            # A feed that has failed keeps its name until stop(), for late consumers.
             _running.discard(self)
 
 
@@ -293,7 +294,8 @@ def serve(loader: Any, name: str, **options: Unpack[ServerOptions]) -> None:
     """Serve a loader from this thread until its epochs are done and read.
 
     Takes what ``Server`` takes. Ctrl-C ends it, and consumers learn of it. With
-    ``loader_timeout_secs`` the loader runs in another thread: one that hangs can't be left.
+    ``loader_timeout_secs`` the loader runs in another thread, because a call that hangs can't be
+    interrupted.
     """
     server = Server(loader, name, **options)
     if server._options["loader_timeout_secs"] is not None:

@@ -16,12 +16,12 @@ class ServerOptions(TypedDict, total=False):
     Not given: None.
     """
     samples: int | None
-    """The epoch's length in samples, where the loader can't tell it.
+    """The epoch's length in samples, where the loader doesn't know it.
 
     Not given: None.
     """
     wait_for: int
-    """Hand out the first sample when so many consumers have asked.
+    """Hand out the first sample once this many consumers have asked for one.
 
     Not given: 1.
     """
@@ -31,12 +31,12 @@ class ServerOptions(TypedDict, total=False):
     Not given: None.
     """
     history: float | str
-    """What is kept for late and slow jobs: a share of the epoch (0.5) or a size ("2GB").
+    """How much to keep for late and slow jobs: a share of the epoch (0.5) or a size ("2GB").
 
     Not given: 0.02.
     """
     history_dir: str | os.PathLike[str] | None
-    """A folder for it, where memory isn't enough.
+    """A folder for ring and history, where memory isn't enough.
 
     Not given: None.
     """
@@ -66,37 +66,37 @@ class ServerOptions(TypedDict, total=False):
     Not given: 60.0.
     """
     loader_warn_secs: float | None
-    """Warn when the loader has not yielded for so long.
+    """Warn when the loader has not yielded a batch for this long.
 
     Not given: 30.0.
     """
     loader_timeout_secs: float | None
-    """Give up when the loader has not yielded for so long.
+    """Give up when the loader has not yielded a batch for this long.
 
     Not given: None.
     """
     linger_secs: float | None
-    """End this long after the last consumer left.
+    """End this long after the last consumer has left.
 
     Not given: None.
     """
     seed: int | None
-    """Have an epoch's order and draws depend on this and its number only.
+    """Make an epoch's order and random draws depend only on this seed and the epoch's number.
 
     Not given: None.
     """
     allow_pickle: bool
-    """Let Python objects through, pickled.
+    """Carry Python objects of other types too, pickled.
 
     Not given: False.
     """
     whole_batches: bool
-    """Hand batches on as they are, never cut.
+    """Hand on the loader's batches as they are, never cut.
 
     Not given: False.
     """
     allow: Iterable[str | int]
-    """Let in another user, by name or uid, or a group, as @NAME. May be given again.
+    """Allow another user, by name or uid, or a group, as @NAME. May be given again.
 
     Not given: ().
     """

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, overload
 
-from feedline import _starting
+from feedline import _start_record
 from feedline._attachment import noted
 from feedline._core import check_name
 from feedline._errors import FeedlineError, FeedNotFoundError, FeedValueError, StalledError
@@ -25,8 +25,8 @@ from feedline._options import SERVER_OPTIONS, check_options, server_parameters, 
 from feedline._seeding import seed_before_making
 from feedline._server import Server
 from feedline._shard import resolve_shard
+from feedline._start_record import log_path
 from feedline._starter import Starter
-from feedline._starting import log_path
 
 _log = logging.getLogger("feedline")
 
@@ -77,12 +77,12 @@ def share(
     mismatch: Mismatch = "error",
     **both: Any,
 ) -> Feed | dict[str, Feed]:
-    """Share the loader that ``make_loader()`` returns with all who call this with the same name.
+    """Share the loader that ``make_loader()`` returns with all jobs that use the same name.
 
-    The first one to come starts a server: a process of its own, which calls ``make_loader`` and
-    leaves ``linger_secs`` after the last consumer. Takes the keywords of ``Server``, which count
-    for whoever starts it, and of ``attach``; ``timeout_secs`` (300) covers making the loader and
-    its first batch.
+    The first job to come starts a server: a process of its own, which calls ``make_loader`` and
+    ends ``linger_secs`` after the last consumer has left. Takes the keywords of ``Server``, which
+    count if this call starts the server, and of ``attach``; ``timeout_secs`` (300) covers making
+    the loader and its first batch.
 
     ``make_loader`` goes to the server by value: lambdas, closures and functions of a script or a
     notebook will do, with what they refer to, as long as that can be pickled. The script itself
@@ -118,7 +118,7 @@ def share(
             f'share(..., "{name}") was called by a worker process that imports the script\n'
             '  put it under: if __name__ == "__main__":'
         )
-    if _starting.hosted == name:
+    if _start_record.serving == name:
         raise FeedlineError(
             f'share(..., "{name}") was called in the server\'s own process, '
             "which imports the script\n"
@@ -256,7 +256,7 @@ def _attached(one: _Wanted, name: str, starter: Starter) -> Feed:
             f"make_loader has not returned\n  {note}\n  give it longer: timeout_secs=..."
         ) from None
     except FeedlineError as error:
-        nothing_started = not os.path.exists(log_path(name)) or _starting.other_owner()
+        nothing_started = not os.path.exists(log_path(name)) or _start_record.other_owner()
         if isinstance(error, FeedValueError) or nothing_started:
             raise
         raise noted(error, note) from error.__cause__

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from feedline import _starting
+from feedline import _start_record
 from feedline._core import feeds, folder_path
 from feedline._errors import FeedEndedError, FeedlineError, FeedMismatchError
 from feedline._mismatch import Description, Mismatch, compare, is_same
 from feedline._pickling import pack, script_context
 from feedline._shard import is_of_a_rank
-from feedline._starting import Record, log_path
+from feedline._start_record import Record, log_path
 
 _log = logging.getLogger("feedline")
 
@@ -54,7 +54,7 @@ class Starter:
         self._packed: bytes | None = None
         self._is_retired = False
         self._compared = 0
-        self._since = _starting.now()
+        self._since = _start_record.now()
         self._said = False
         # Since when some of the feeds exist and others don't.
         self._apart_since: float | None = None
@@ -63,7 +63,7 @@ class Starter:
         """Start the server, unless somebody is at it; raise why it can't be."""
         if self._is_retired:
             return  # the processes whose loader it is start it
-        owner = _starting.other_owner()
+        owner = _start_record.other_owner()
         if owner is not None:
             raise FeedlineError(
                 f'nobody serves feed "{self._name}", and only user {owner} can start it in '
@@ -71,17 +71,17 @@ class Starter:
                 "  start this job while that user's run, or within their linger_secs\n"
                 "  for a feed of your own: set FEEDLINE_DIR to a folder of yours"
             )
-        lock = _starting.try_lock(self._name)
+        lock = _start_record.try_lock(self._name)
         if lock is None:
             self._say_so()
             return
         with lock:
-            before = _starting.read(lock)
+            before = _start_record.read(lock)
             record = replace(before)
             if self._is_served(record):
                 return
             if record.failed > self._since:
-                raise _starting.failure(record)
+                raise _start_record.failure(record)
             # What a server printed before it died is worth keeping.
             goes_on = record.began > self._since
             if not goes_on:
@@ -100,11 +100,11 @@ class Starter:
                     self._name,
                     len(payload) // 1_000_000,
                 )
-            record.began, record.attempts = _starting.now(), record.attempts + 1
+            record.began, record.attempts = _start_record.now(), record.attempts + 1
             self._description.put_into(record)
             # The earlier runs go on if their server was started with the same loaders.
             record.runs = before.runs if is_same(self._description, before) else {}
-            _starting.write(lock, record, self._name)
+            _start_record.write(lock, record, self._name)
             self._start(lock.fileno(), payload, append=goes_on)
 
     def _is_served(self, record: Record) -> bool:
@@ -126,8 +126,8 @@ class Starter:
                 f"feedline stop {others[0]}"
             )
         # They end together, or one has had all its epochs and the others have not.
-        self._apart_since = self._apart_since or _starting.now()
-        if _starting.now() - self._apart_since > _END_SECS:
+        self._apart_since = self._apart_since or _start_record.now()
+        if _start_record.now() - self._apart_since > _END_SECS:
             rest = (there or others)[0]
             raise FeedEndedError(
                 f"all epochs of {', '.join(missing)} are over, and the same server "
@@ -148,11 +148,11 @@ class Starter:
         return pickle.dumps(host) + payload
 
     def _start(self, lock: int, payload: bytes, *, append: bool) -> None:
-        log = _starting.open_log(self._name, append=append)
+        log = _start_record.open_log(self._name, append=append)
         try:
             process = subprocess.Popen(
                 # -P: a file in the working directory must not hide a module of the library.
-                [sys.executable, "-P", "-m", "feedline._host", self._name, str(lock)],
+                [sys.executable, "-P", "-m", "feedline._share_server", self._name, str(lock)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -170,7 +170,7 @@ class Starter:
         process.communicate(payload)
 
     def _say_so(self) -> None:
-        if not self._said and _starting.now() - self._since > _SAY_SO_AFTER_SECS:
+        if not self._said and _start_record.now() - self._since > _SAY_SO_AFTER_SECS:
             self._said = True
             _log.warning(
                 'the server of feed "%s" is still being started\n  what it printed: %s',
@@ -181,7 +181,7 @@ class Starter:
     def compare(self, server_pid: int) -> None:
         """Raise or warn if that server has another loader than ours, or serves it otherwise."""
         self._compared = server_pid
-        owner = _starting.other_owner()
+        owner = _start_record.other_owner()
         if owner is not None:
             self._is_retired = True
             _log.info(
@@ -190,7 +190,7 @@ class Starter:
                 owner,
             )
             return
-        running = {feed: _starting.record_of(feed) for feed in self._options}
+        running = {feed: _start_record.record_of(feed) for feed in self._options}
         if not compare(self._name, self._description, running, server_pid, self._mismatch):
             self._is_retired = True
 

@@ -1,1 +1,1 @@
-"""Who may attach, where feeds are found, and what killed servers leave there."""
+"""Access: which users may attach, where feeds are found, and what killed servers leave there."""

@@ -130,7 +130,7 @@ def test_a_relative_folder_outlives_a_change_of_directory(
 def test_a_link_to_a_folder_is_as_good_as_the_folder(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A link's own mode says nothing; who may write is said by the folder that it leads to."""
+    """A link's own mode means nothing: the mode of the folder that it leads to counts."""
     real, link = folder / "real", folder / "link"
     real.mkdir(mode=0o700)
     link.symlink_to(real)

@@ -1,4 +1,4 @@
-"""What killed servers leave in the folder goes when the next one looks; what is owned stays."""
+"""What killed servers left goes when a process reads the folder; what is owned stays."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def fail_to_find_one() -> None:
         feedline.attach("nowhere", timeout_secs=0.0)
 
 
-LOOKS: list[Callable[[], None]] = [list_feeds, list_by_command, serve_another, fail_to_find_one]
+READERS: list[Callable[[], None]] = [list_feeds, list_by_command, serve_another, fail_to_find_one]
 
 
-@pytest.mark.parametrize("look", LOOKS, ids=lambda look: look.__name__)
+@pytest.mark.parametrize("read", READERS, ids=lambda read: read.__name__)
 def test_whoever_looks_removes_what_was_left(
-    look: Callable[[], None], start: Start, folder: Path
+    read: Callable[[], None], start: Start, folder: Path
 ) -> None:
     server, job = start(serve), start(share)
     server.expect("serving")
@@ -78,7 +78,7 @@ def test_whoever_looks_removes_what_was_left(
         process.kill()
     kill(shared)
     assert len(names(folder)) >= 8
-    look()
+    read()
     assert names(folder) == []
 
 
@@ -114,7 +114,7 @@ def test_a_run_stays_while_somebody_may_come_back(start: Start, folder: Path) ->
 
 
 def test_a_feed_that_is_being_started_is_left_alone(start: Start, folder: Path) -> None:
-    """Whoever looks while many start takes nothing away from them."""
+    """A process that reads the folder while many servers start removes none of their files."""
     jobs = [start(share) for _ in range(3)]
     reports: list[Report] = []
     while len(reports) < len(jobs):

@@ -1,4 +1,4 @@
-"""Other users of the machine: who is let in, who is not, and what each is told."""
+"""Other users of the machine: which of them may attach, and what error the others get."""
 
 from __future__ import annotations
 

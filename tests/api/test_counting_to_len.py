@@ -1,4 +1,4 @@
-"""Whoever counts to len(feed) has read the epoch, whether or not it asks for one more batch."""
+"""A loop that counts to len(feed) has read the epoch, whether or not it asks for one more batch."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_state_at_an_epochs_end_is_the_next_ones_beginning(
 
 
 class More(Epochs):
-    """Yields a third batch that was not promised, when it is told to."""
+    """Yields a third batch that was not promised, when the test lets it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ class More(Epochs):
 
 
 def test_a_loader_that_yields_more_than_it_promised_loses_only_that() -> None:
-    """Whoever has counted to len gets the next epoch, and never the rest of the last one."""
+    """A loop that has counted to len gets the next epoch, and never the rest of the last one."""
     loader = More()
     with (
         feedline.Server(loader, "train", samples=8, history=1.0, epochs=3),

@@ -1,4 +1,4 @@
-"""A first epoch of nothing: whoever attached then learns what the feed is with its first batch."""
+"""An empty first epoch: a consumer that attached then learns the schema with its first batch."""
 
 from __future__ import annotations
 

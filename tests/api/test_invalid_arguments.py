@@ -20,7 +20,7 @@ from support.reading import expected, read
 
 
 def refused(error: pytest.ExceptionInfo[BaseException], *parts: object) -> None:
-    """Look for all the parts in the message; separators between digits don't count."""
+    """All the parts must be in the message; separators between digits don't count."""
     message = str(error.value)
     plain = message.replace(",", "").replace("_", "")
     for part in parts:

@@ -22,11 +22,11 @@ def off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class OwnLoader(DataLoader[Any]):
-    """A user's."""
+    """A loader class of the user's own."""
 
 
 class Stateful(OwnLoader):
-    """One that can resume by itself."""
+    """A loader that can resume by itself."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"own": True}

@@ -58,6 +58,13 @@ def test_help_shows_every_option() -> None:
 
 
 @pytest.mark.parametrize("keyword", OPTIONS)
+def test_the_guide_documents_it(keyword: str) -> None:
+    pages = [*ROOT.glob("docs/guide/*.md"), ROOT / "docs/security.md"]
+    text = "".join(page.read_text() for page in pages)
+    assert re.search(rf"\b{keyword}=|`{keyword}`|{flag(keyword)}\b", text), "the guide lacks it"
+
+
+@pytest.mark.parametrize("keyword", OPTIONS)
 def test_what_cannot_be_is_refused_in_the_words_of_the_reader(keyword: str) -> None:
     options: dict[str, Any] = {keyword: object()}
     with pytest.raises(feedline.FeedValueError) as refused:

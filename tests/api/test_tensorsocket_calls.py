@@ -99,7 +99,7 @@ def test_a_full_ring_holds_up_the_loop_but_no_step() -> None:
     producer = TensorProducer(Told(100, 10), **TIGHT)
     next(producer)
     consumer = TensorConsumer(batch_size=10)
-    # One that the consumer has, two in the ring, one that waits for room there, one behind it.
+    # One batch at the consumer, two in the ring, one that waits for space there, one behind it.
     assert steps_until_stuck(producer) == 5
     consumer.close()
     producer.join()

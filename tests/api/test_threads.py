@@ -29,12 +29,12 @@ class AtRecord(logging.Handler):
 
 
 def ask_while_an_epoch_is_ended(attribute: str) -> None:
-    """While native code logs what was skipped, another thread looks at the feed."""
+    """While native code logs what was skipped, another thread reads the feed's properties."""
     logged, asked = threading.Event(), threading.Event()
     ends_the_epoch = threading.Event()
     words = "samples of the last epoch were skipped"
 
-    def look() -> None:
+    def read_properties() -> None:
         logged.wait()
         asking: dict[str, Callable[[], object]] = {
             "epoch": lambda: feed.epoch,
@@ -62,7 +62,7 @@ def ask_while_an_epoch_is_ended(attribute: str) -> None:
         logger = logging.getLogger("feedline")
         logger.setLevel(logging.INFO)
         logger.addHandler(AtRecord(words, emit))
-        threading.Thread(target=look, daemon=True).start()
+        threading.Thread(target=read_properties, daemon=True).start()
         feed = slow
         standing = iter(slow)
         next(standing)
@@ -83,7 +83,7 @@ def ask_while_an_epoch_is_ended(attribute: str) -> None:
 
 @pytest.mark.parametrize("attribute", ["epoch", "closed", "position", "stats", "len"])
 def test_looking_at_a_feed_while_it_logs(start: Start, attribute: str) -> None:
-    # In a process of its own: one that is stuck there keeps the GIL for good.
+    # In a process of its own: a thread that is stuck keeps the GIL for good.
     child = start(ask_while_an_epoch_is_ended, attribute=attribute)
     assert child.expect("logged")["ends_the_epoch"]
     assert child.expect("done")["epoch"] == 1
@@ -125,7 +125,7 @@ def test_close_ends_an_iteration_that_never_has_to_wait() -> None:
             is_closed.set()
             thread.join()
             assert "is closed" in str(raised[0])
-            # The one that it was taking.
+            # The batch that it was taking.
             assert len(after) <= 1
             eventually(lambda: not server.stats()["consumers"])
 

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 import feedline
-from feedline._finish import Copies, Finish
+from feedline._postprocess import Copies, Postprocess
 
 META = torch.device("meta")
 
 
 class Device:
-    """Has copied what it was told to once `reached` is past it; what it waits for, it reaches."""
+    """A device that has done its copies up to `reached`; a wait for one of them moves it there."""
 
     def __init__(self) -> None:
         self.told = 0
@@ -38,13 +38,13 @@ class Event:
         self._device.reached = max(self._device.reached, self._at)
 
 
-def finish_on(device: Device) -> Finish:
-    return Finish(None, False, META, Copies(device.record))
+def postprocess_on(device: Device) -> Postprocess:
+    return Postprocess(None, False, META, Copies(device.record))
 
 
 def test_the_source_is_held_until_the_copy_is_done() -> None:
     device = Device()
-    finish = finish_on(device)
+    finish = postprocess_on(device)
     sources = []
     for _ in range(3):
         batch: dict[str, Any] = {"x": torch.ones(4), "more": [torch.ones(4)]}
@@ -60,7 +60,7 @@ def test_the_source_is_held_until_the_copy_is_done() -> None:
 def test_a_loop_that_is_far_ahead_waits_for_the_device() -> None:
     """Or it would hold all of the ring."""
     device = Device()
-    finish = finish_on(device)
+    finish = postprocess_on(device)
     for _ in range(10):
         finish(torch.ones(4))
     assert (device.told, device.reached) == (10, 10 - Copies.MOST)
@@ -74,24 +74,24 @@ def test_a_batch_in_the_ring_is_not_overwritten_under_the_copy() -> None:
         feedline.Server(batches, "train", ring=400, epochs=1),
         feedline.attach("train", device="meta") as feed,
     ):
-        feed._attachment.finish = finish_on(device)
+        feed._attachment.postprocess = postprocess_on(device)
         for number, _ in enumerate(feed, 1):
             assert feed.stats()["leases"] == min(number, Copies.MOST)
 
 
 def test_what_is_copied_at_once_is_not_held() -> None:
     """Without a GPU that the device could be, there is nothing to wait for."""
-    finish = Finish(None, False, META)
+    postprocess = Postprocess(None, False, META)
     batch = torch.ones(4)
     source = weakref.ref(batch)
-    finish([batch])
+    postprocess([batch])
     del batch
     assert source() is None
 
 
 def test_a_copy_of_it_has_copies_of_its_own() -> None:
     device = Device()
-    finish = finish_on(device)
+    finish = postprocess_on(device)
     finish(torch.ones(4))
     again = pickle.loads(pickle.dumps(finish))
     assert (again.device, again(torch.ones(4)).device) == (META, META)

@@ -1,4 +1,4 @@
-"""A batch that can't be handed over, for want of memory, is not held for ever."""
+"""A batch that can't be handed over because memory ran out is not held for ever."""
 
 from __future__ import annotations
 

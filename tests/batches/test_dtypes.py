@@ -28,23 +28,7 @@ NUMPY = [
     "complex64",
     "complex128",
 ]
-TORCH = [
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float16",
-    "bfloat16",
-    "float32",
-    "float64",
-    "complex64",
-    "complex128",
-]
+TORCH = [*NUMPY, "bfloat16"]
 
 N = 24
 

@@ -59,7 +59,7 @@ def draw(rng: random.Random) -> Case:
 
 
 def consume(consumer: Consumer, epochs: int, rng: random.Random) -> list[Reading]:
-    """Read all epochs in its own way: keep batches, or write into them after a look."""
+    """Read all epochs in its own way: keep batches, or write into them after checking them."""
     readings = []
     options: dict[str, Any] = {"mode": consumer.mode}
     with feedline.attach(

@@ -55,7 +55,7 @@ def test_list_of_an_epoch_many_times_the_ring() -> None:
         reading = pool.submit(lambda: [read(lean) for _ in range(2)])
         first, second = list(hoarding), list(hoarding)
         assert reading.result() == [expected(0, 2000, 16), expected(1, 2000, 16)]
-        # Looked at only now, when the ring has come round some sixty times.
+        # Checked only now, when the ring has come round some sixty times.
         assert read(first) == expected(0, 2000, 7)
         assert read(second) == expected(1, 2000, 7)
         hoarding.close()
@@ -116,7 +116,7 @@ def test_a_kept_batch_can_be_written_to() -> None:
         rest = read(iterator)
         assert rest.exact
         assert is_exact(first)
-        # The tensor kept its address: whoever holds a pointer into it is not left in the air.
+        # The tensor kept its address: pointers into it stay valid.
         assert np.asarray(first[0]).ctypes.data == address
         first[0][:] = 5
         assert (np.asarray(first[0]) == 5).all()

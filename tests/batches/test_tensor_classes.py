@@ -12,7 +12,7 @@ import pytest
 import feedline
 from batches.test_structure import through
 from conftest import Start
-from feedline import _records
+from feedline import _batch_classes
 from support.child import say
 
 torch = pytest.importorskip("torch")
@@ -231,12 +231,12 @@ def test_the_class_is_found_in_another_process(start: Start) -> None:
 def test_a_class_that_is_not_there_is_an_error_with_a_way_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = _records.tensor_class
+    found = _batch_classes.tensor_class
 
     def missing(module: str, _name: str, fields: Any) -> Any:
         return found(module, "Gone", fields)
 
-    monkeypatch.setattr(_records, "tensor_class", missing)
+    monkeypatch.setattr(_batch_classes, "tensor_class", missing)
     with (
         feedline.Server([{"b": boxes()}], "train", epochs=1),
         feedline.attach("train") as feed,
@@ -250,6 +250,6 @@ def test_a_class_that_is_not_there_is_an_error_with_a_way_out(
 @pytest.mark.parametrize("name", ["dict", "nothing", "ValueError"])
 def test_only_subclasses_of_tensor_are_taken(name: str) -> None:
     with pytest.raises(TypeError, match=name):
-        _records.tensor_class("builtins", name, ())
+        _batch_classes.tensor_class("builtins", name, ())
     with pytest.raises(TypeError, match=name):
-        _records.enum_member("builtins", name, "A")
+        _batch_classes.enum_member("builtins", name, "A")

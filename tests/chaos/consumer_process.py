@@ -31,7 +31,7 @@ Kept = deque[tuple[Any, Any, Any]]
 """A batch, and what was in it."""
 
 BEAT_SECS = 0.1
-# Between two epochs a consumer may hold up others for this long (REST in server/room.rs).
+# Between two epochs a consumer may hold up others for this long (LONGEST_REST in the protocol).
 REST_SECS = 2.0
 PAUSES = 2000
 COUNTS = ("batches", "epochs", "stalled", "skipped", "gone")
@@ -137,7 +137,7 @@ class ChaosConsumer:
                         break
                 self.skipped += judge.skipped
         for entry in kept:
-            _look_again(entry)
+            _check_again(entry)
 
     def _attach(self, behaviour: Behaviour) -> feedline.Feed:
         mode: Any = behaviour.mode
@@ -210,7 +210,7 @@ class ChaosConsumer:
     def _next(self, batches: Iterator[Any]) -> Any:
         began = time.monotonic()
         # Its own work with a batch, and being stopped in it, may take as long as a stall.
-        self.away |= began - self.returned > self._patience
+        self.away |= began - self.returned > self._allowed_secs
         try:
             batch = next(batches, None)
         finally:
@@ -228,12 +228,12 @@ class ChaosConsumer:
             time.sleep(0.02)  # pause: ticks
 
     @property
-    def _patience(self) -> float:
+    def _allowed_secs(self) -> float:
         """What it may do or be stopped for without being excused; both may come together."""
         return 0.4 * min(self.stall_secs, REST_SECS)
 
     def _is_late(self) -> bool:
-        return time.monotonic() - self.ticked > self._patience
+        return time.monotonic() - self.ticked > self._allowed_secs
 
     def _was_away(self) -> bool:
         """Whether it was stopped, since it was last asked, for so long that it may be cut off."""
@@ -247,14 +247,14 @@ class ChaosConsumer:
         entry = (batch, batch[0].copy(), batch[1].copy())
         if behaviour.keep:
             if len(kept) == kept.maxlen:
-                _look_again(kept[0])
+                _check_again(kept[0])
             kept.append(entry)
         if behaviour.slow_secs:
             time.sleep(behaviour.slow_secs)  # pause: slow on purpose
-        _look_again(entry)
+        _check_again(entry)
 
 
-def _look_again(entry: tuple[Any, Any, Any]) -> None:
+def _check_again(entry: tuple[Any, Any, Any]) -> None:
     """A batch's bytes never change while any array over them lives."""
     batch, x, keys = entry
     if not (np.array_equal(batch[0], x) and np.array_equal(batch[1], keys)):
@@ -262,7 +262,7 @@ def _look_again(entry: tuple[Any, Any, Any]) -> None:
 
 
 def _prepare(*arguments: Any) -> ChaosConsumer:
-    # A hang is looked into with SIGUSR1.
+    # SIGUSR1 dumps the stacks of a process that hangs.
     faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
     consumer = ChaosConsumer(*arguments)
 

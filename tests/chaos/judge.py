@@ -104,7 +104,7 @@ class Judge:
         jumped = self._jump(skipped)
         if self.index is not None:
             missing = self.samples - self.index - jumped
-            # Who is many epochs behind can't know where this one ended: the rest counts later.
+            # Many epochs behind, it can't know where this one ended: the rest counts later.
             dropped = self.drop_last and missing < (self.batch_size or self.source_batch)
             if missing < 0 or (missing and self.policy != "skip" and not dropped):
                 raise Wrong(f"epoch {self.epoch} ended at {self.index} of {self.samples}")
@@ -149,7 +149,7 @@ class Judge:
         else:
             if self.join == "auto" and index != jumped % self.samples:
                 raise Wrong(f"{at} ({jumped} skipped)")
-            # A server that comes back may be a little behind; who comes anew begins where it is.
+            # A server that comes back may be a little behind; a new consumer begins there.
             is_back = epoch < self.epoch or epoch == self.finished
             if is_back and self.policy != "restart":
                 raise Wrong(f"{at}, back from epoch {self.epoch}")

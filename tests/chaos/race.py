@@ -102,7 +102,7 @@ class Race:
                 self._kill_job(only_starters=what == "starter")
 
     def _kill_server(self) -> None:
-        servers = list(hosts(self.name))
+        servers = list(server_pids(self.name))
         if servers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.chance.choice(servers), signal.SIGKILL)
@@ -148,10 +148,10 @@ class Race:
             raise Failed(f"{self.name}: {running} serve, {makers} made a loader")
         if not self.killed_servers and len({outcome["server"] for outcome in outcomes}) > 1:
             raise Failed(f"{self.name}: more than one server: {outcomes}")
-        for pid in hosts(self.name):
+        for pid in server_pids(self.name):
             os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + TIMEOUT_SECS
-        while list(hosts(self.name)):
+        while list(server_pids(self.name)):
             if time.monotonic() > deadline:
                 raise Failed(f"{self.name}: its server stays")
             time.sleep(0.01)  # pause: polls
@@ -161,13 +161,13 @@ class Race:
         )
 
 
-def hosts(name: str) -> Iterator[int]:
+def server_pids(name: str) -> Iterator[int]:
     """Find the processes that serve a shared feed, or will."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 words = (entry / "cmdline").read_bytes().split(b"\0")
-                if b"feedline._host" in words and name.encode() in words:
+                if b"feedline._share_server" in words and name.encode() in words:
                     yield int(entry.name)
 
 

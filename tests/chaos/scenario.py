@@ -115,7 +115,7 @@ def longest_pause(report: Report, since: float) -> float:
 
 def await_death(child: Child) -> float:
     """Wait until a child has killed itself; when it was gone."""
-    # Popen.wait looks only now and then.
+    # Popen.wait polls only now and then.
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     at = time.monotonic()
     assert child.exit_code() == -signal.SIGKILL, child.stderr

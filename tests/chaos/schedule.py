@@ -1,7 +1,7 @@
-"""Random schedules: consumers that come, go, write, keep and dawdle, and what befalls them.
+"""Random schedules: consumers that join, leave, write, keep and are slow, and faults.
 
 What happens when follows from the seed; how it interleaves doesn't. A round ends with everyone
-asked to finish, and with a look at what is left.
+asked to finish, and with a check of what is left.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HANG_SECS = 15.0
 
 @dataclass(frozen=True)
 class Action:
-    """What befalls one consumer."""
+    """A fault that hits one consumer."""
 
     at: float
     kind: str
@@ -214,7 +214,7 @@ class Round:
             slot.resumes_at = time.monotonic() + action.secs
 
     def _watch(self) -> None:
-        """Look whether everybody gets on."""
+        """Check that every consumer makes progress."""
         now = time.monotonic()
         assert self.server.running, f"the server ended\n{self.server.stderr}"
         for slot in self.slots:

@@ -1,4 +1,4 @@
-"""A server that dies at any step of a batch's life and comes back: consumers ride over it."""
+"""A server that dies at any step of a batch's life and comes back: consumers go on."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_late_joiner_is_in_the_history_when_it_happens(start: Start, tmp_path:
     server.expect("done")
 
 
-def test_one_that_was_not_told_its_place_is_not_waited_for(start: Start, tmp_path: Path) -> None:
+def test_a_consumer_without_a_place_is_not_waited_for(start: Start, tmp_path: Path) -> None:
     """It has none to come back to: the others would wait for it until the stall time is over."""
     options = resumable(tmp_path, stall_timeout_secs=100_000.0)
     server = start(roles.serve, fault="server:join_registered:3:kill", **options)

@@ -53,7 +53,7 @@ def test_killed(point: str, start: Start, folder: Path, note: Note) -> None:
     died_at = await_death(server)
     for consumer in consumers:
         error = await_report(consumer, "error")
-        # Who had not been let in yet waits for another server.
+        # A consumer that was not admitted yet waits for another server.
         if "FeedNotFoundError" in error["bases"]:
             assert point in EARLY, error["traceback"]
             continue
@@ -68,7 +68,7 @@ def test_stopped_for_a_moment(point: str, start: Start) -> None:
     server = start_server(start, point, "stop")
     consumers = start_consumers(start, point)
     await_stop(server)
-    # Somebody may lose patience.
+    # A consumer may give up.
     allow_to_go_wrong(0.5)
     server.resume()
     for consumer in consumers[: 1 if "leave_after" in SERVER[point][1] else 2]:

@@ -80,7 +80,7 @@ def test_a_disk_that_fills_up_later(small_disk: Path) -> None:
             assert first.keys + rest.result().keys == list(range(2000))
             assert rest.result().exact
         ballast.unlink()
-        # There is room again: who asks now is served.
+        # There is space again: a consumer that asks now is served.
         with feedline.attach("train", batch_size=500) as larger, ThreadPoolExecutor(1) as pool:
             reading = pool.submit(read, feed)
             got = read(larger)

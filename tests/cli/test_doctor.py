@@ -215,6 +215,6 @@ def test_a_feed_that_does_not_answer_and_one_that_was_killed(
     assert found["feed"]["level"] == "note"
     assert f"silent (pid {silent.pid}) does not answer" in found["feed"]["found"]
     assert f"kill -CONT {silent.pid}" in found["feed"]["what_to_do"]
-    # Whoever looks removes what a killed server left.
+    # Every process that reads the folder removes what a killed server left.
     assert "leftovers" not in found
     assert not list(folder.glob("killed.*"))

@@ -31,7 +31,7 @@ __all__ = ["begin"]
 
 Unread = Callable[..., subprocess.Popen[bytes]]
 
-# Ends with a code of its own when it is told to.
+# Ends with its own exit code when it gets a signal.
 OBEDIENT = "trap 'echo told; exit 7' TERM INT; echo ready; while true; do sleep 0.02; done"
 STUBBORN = "trap '' TERM INT; echo ready; while true; do sleep 0.02; done"
 # Fails when the marker is there.
@@ -216,7 +216,7 @@ def test_jobs_are_ended_though_nobody_reads(unread: Unread, folder: Path) -> Non
     assert said.splitlines()[-1].split()[:2] == ["1", "SIGTERM"]
 
 
-def test_and_killed_and_an_interrupt_is_heard(unread: Unread, folder: Path) -> None:
+def test_and_killed_and_an_interrupt_is_handled(unread: Unread, folder: Path) -> None:
     """As after Ctrl-S."""
     running = unread("trap '' TERM; yes >&2", "--grace-secs", "0.2")
     eventually(lambda: processes_with(str(folder)) == [running.pid])
@@ -250,7 +250,7 @@ def test_a_feed_is_served_beside_them(begin: Begin) -> None:
     assert '[feed] feed "train" ended' in running.said
 
 
-# Reads on when it is told to end, as one does that finishes what it is at.
+# Reads on after the signal, like a job that finishes its epoch first.
 READS_ON = """
 import itertools, feedline
 feed = feedline.attach("train", batch_size=10)
@@ -306,7 +306,7 @@ def test_jobs_hear_themselves_that_their_feed_has_failed(begin: Begin, folder: P
     (folder / "on").unlink()
 
 
-def test_jobs_that_do_not_heed_it_are_told_to_end(begin: Begin, folder: Path) -> None:
+def test_jobs_that_ignore_the_failed_feed_are_ended(begin: Begin, folder: Path) -> None:
     code = (
         "import feedline, os, time; next(iter(feedline.attach('train', format='numpy')));"
         "open(os.environ['FEEDLINE_DIR'] + '/on', 'w'); time.sleep(3600)"
@@ -316,7 +316,10 @@ def test_jobs_that_do_not_heed_it_are_told_to_end(begin: Begin, folder: Path) ->
         *("--grace-secs", "0.3", "--", sys.executable, "-c", code),
     )
     assert running.exit_code() == 1
-    assert "the feed failed (exit code 1): its jobs hear of it, and have 0.3 s\n" in running.said
+    assert (
+        "the feed failed (exit code 1): its jobs get the error, and have 0.3 s to end\n"
+        in running.said
+    )
     assert running.said.count("ended by us") == 2
     (folder / "on").unlink()
 

@@ -42,11 +42,11 @@ def test_numpy_feed(run: Run) -> None:
     ]
 
 
-def test_two_trainers_on_one_image_folder(run: Run) -> None:
+def test_two_jobs_on_one_image_folder(run: Run) -> None:
     server = run("serve_imagefolder.py")
-    trainers = {"7": run("train.py", "64"), "9": run("train.py", "48")}
-    for batches, trainer in trainers.items():
-        output = output_of(trainer)
+    jobs = {"7": run("train.py", "64"), "9": run("train.py", "48")}
+    for batches, job in jobs.items():
+        output = output_of(job)
         epochs = re.findall(r"epoch (\d): (\d+) samples in (\d+) batches", output)
         assert epochs == [(str(epoch), "400", batches) for epoch in range(3)], output
     assert server.poll() is None, "it serves until its user ends it"
@@ -56,13 +56,13 @@ def test_two_trainers_on_one_image_folder(run: Run) -> None:
 
 
 def test_scripts_that_were_written_for_tensorsocket(run: Run) -> None:
-    trainers = {
+    jobs = {
         "63": run("from_tensorsocket_consumer.py", "16"),
         "16": run("from_tensorsocket_consumer.py"),
     }
     producer = run("from_tensorsocket_producer.py")
-    for batches, trainer in trainers.items():
-        output = output_of(trainer)
+    for batches, job in jobs.items():
+        output = output_of(job)
         epochs = re.findall(r"epoch (\d): (\d+) samples in (\d+) batches", output)
         assert epochs == [(str(epoch), "1000", batches) for epoch in range(3)], output
     assert "every consumer has read them" in output_of(producer)

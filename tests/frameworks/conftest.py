@@ -1,4 +1,4 @@
-"""What every framework test gets: no network, one thread, and patience for imports."""
+"""What every framework test gets: no network, one thread, and a long time limit for imports."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Have what frameworks write, and where they look for models and data, end with the test."""
+    """Have what frameworks write, and where they search for models and data, end with the test."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))

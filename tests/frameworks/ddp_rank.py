@@ -43,7 +43,7 @@ def train(epochs: int, incident: str) -> None:
         time.sleep(1)  # pause: late on purpose
     feed = feedline.attach("train", batch_size=BATCH, shard="auto")
     if incident == "late":
-        # A look at a batch before the ranks wait for each other.
+        # One batch is inspected before the ranks wait for each other.
         next(iter(feed))
     if incident == "dies" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
         die(feed, rank)

@@ -1,4 +1,4 @@
-"""JAX over shared pages: no copy where the address allows it, and right for as long as JAX looks.
+"""JAX over shared pages: no copy where the address allows it, and right while JAX reads it.
 
 A JAX array is never written to, by anybody, so the lease under one must last as long as any array,
 NumPy view or computation over it. JAX takes memory as it is only at addresses divisible by 64.
@@ -97,7 +97,7 @@ def test_what_is_kept_stays_as_it_was(start: Start) -> None:
 
 
 def compute_behind() -> None:
-    """Start computations, let go of their input at once, and look at the results at the end."""
+    """Start computations, let go of their input at once, and check the results at the end."""
     import jax
     import jax.numpy as jnp
 

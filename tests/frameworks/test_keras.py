@@ -73,7 +73,7 @@ def test_fit_evaluate_predict(start: Start, backend: str, batch_size: int) -> No
     sizes = cut(SAMPLES, batch_size)
     fit = job.expect("fit")
     assert fit["length"] == len(sizes)
-    # Keras looks at one batch to build the model, and then begins anew.
+    # Keras reads one batch to build the model, and then begins anew.
     assert fit["taken"][0] == keys(0)[:batch_size]
     assert [len(batch) for batch in fit["taken"][1:]] == 2 * sizes
     assert flat(fit["taken"][1:]) == keys(0) + keys(1)

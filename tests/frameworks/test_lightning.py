@@ -84,7 +84,7 @@ def test_predict_rebuilds_the_loader(serve: Serve) -> None:
 
 
 class Hooked(Model):
-    """Attaches in Lightning's own hooks, which look at how a loader is made."""
+    """Attaches in Lightning's own hooks, which inspect how a loader is made."""
 
     def train_dataloader(self) -> feedline.Feed:
         return feedline.attach("train", batch_size=BATCH)

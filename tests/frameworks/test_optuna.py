@@ -67,7 +67,7 @@ def is_run_of_one_epoch(keys: list[int]) -> bool:
 
 
 def test_four_processes_on_one_study(start: Start, tmp_path: Path) -> None:
-    # Whoever comes late, or again after a pruned trial, gets the running epoch whole.
+    # A trial that comes late, or after a pruned one, gets the running epoch whole.
     server = start(roles.serve, loader_args=[SAMPLES, 50], samples=SAMPLES, history=1.0)
     server.expect("ready")
     journal = str(tmp_path / "journal")

@@ -1,1 +1,1 @@
-"""Loaders that raise, hang, change their batches or are unusual, and what consumers are told."""
+"""Loaders that raise, hang, change their batches or are unusual, and which errors consumers get."""

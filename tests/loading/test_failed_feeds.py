@@ -1,4 +1,4 @@
-"""A feed that has failed says so to whoever attaches, with one and the same error."""
+"""A feed that has failed: every consumer that attaches gets one and the same error."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Raises:
 
 
 class Unsized(Raises):
-    """One that raises it when it is asked for its sampler, to learn its length."""
+    """A loader that raises when it is asked for its sampler, to learn its length."""
 
     batch_size = 4
 
@@ -175,7 +175,7 @@ def test_shared_feeds_raise_the_same() -> None:
     with pytest.raises(feedline.SchemaError, match="changed the structure of its batches"):
         for _ in feedline.share(changes_its_structure, "train"):
             pass
-    # Whoever comes while the server still ends, and whoever comes after.
+    # A consumer that comes while the server still ends, and one that comes after it.
     with pytest.raises(OSError, match="no such bucket") as raised:
         for _ in feedline.share(lambda: Raises(OSError("no such bucket")), "other"):
             pass

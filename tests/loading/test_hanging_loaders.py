@@ -151,7 +151,7 @@ def test_a_worker_process_that_hangs_is_named(start: Start, release: Path) -> No
     consumer = start(consume)
     text = logged(consumer, "child processes", "_try_get_data")
     worker = release.with_name("worker").read_text()
-    # It looks for the file now and then.
+    # It checks for the file now and then.
     assert re.search(rf"pid {worker}: .*, (sleeping|running).* s of CPU", text), text
     release.touch()
     expect_whole_epoch(consumer)
@@ -263,7 +263,7 @@ def test_those_who_wait_for_the_first_batch_are_told(start: Start, release: Path
 
 def test_attach_learns_that_the_first_batch_is_given_up(start: Start, release: Path) -> None:
     consumer = start(come_early)
-    consumer.expect("looking")
+    consumer.expect("checking")
     server = hanging_server(start, release, at=0, loader_timeout_secs=3)
     for child in (consumer, server):
         expect_stalled(child, "gave up on its loader", "wait_in_python")

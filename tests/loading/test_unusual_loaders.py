@@ -40,8 +40,8 @@ def test_a_len_that_raises_is_no_length(error: type[Exception]) -> None:
         assert len(feed) == 15
 
 
-class Unlookable(Numbered):
-    """Can't even be looked at: fails before it is iterated, once the gate is open."""
+class FailsAtOnce(Numbered):
+    """Fails at every access, before it is iterated, once the gate is open."""
 
     def __init__(self) -> None:
         super().__init__(100, 10)
@@ -54,8 +54,8 @@ class Unlookable(Numbered):
 
 
 def test_a_loader_that_fails_before_its_first_epoch() -> None:
-    """Those who wait for the first batch hear of it at once, and the name is free."""
-    loader = Unlookable()
+    """Consumers that wait for the first batch get the error at once, and the name is free."""
+    loader = FailsAtOnce()
     server = feedline.Server(loader, "train")
     server.start()
     with ThreadPoolExecutor(1) as pool:

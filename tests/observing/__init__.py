@@ -1,1 +1,1 @@
-"""How feeds are looked at: top, dashboard, metrics, and what a server tells of itself."""
+"""Observing feeds: top, dashboard, metrics, and the numbers that a server reports."""

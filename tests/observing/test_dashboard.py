@@ -29,7 +29,7 @@ FLAGS = [
     "--no-first-run",
 ]
 
-Look = Callable[..., Page]
+OpenPage = Callable[..., Page]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def dashboard(browser: Browser, folder: Path) -> Iterator[Dashboard]:
 
 
 @pytest.fixture
-def look(browser: Browser, dashboard: Dashboard) -> Iterator[Look]:
+def open_page(browser: Browser, dashboard: Dashboard) -> Iterator[OpenPage]:
     """Open the page. It may neither complain nor ask anybody else for anything.
 
     If `is_left`, its dashboard will end before it.
@@ -100,8 +100,8 @@ def happened(page: Page | Locator, kind: str) -> Locator:
     return page.locator(f".events li[data-kind={kind}]")
 
 
-def test_jobs_come_and_go(look: Look, start: Start, dashboard: Dashboard) -> None:
-    page = look()
+def test_jobs_come_and_go(open_page: OpenPage, start: Start, dashboard: Dashboard) -> None:
+    page = open_page()
     expect(page.get_by_role("heading", name="No feeds are running")).to_be_visible()
     expect(page.locator("#empty")).to_contain_text("feedline serve")
     start(roles.serve, **LOADER).expect("ready")
@@ -144,8 +144,8 @@ def test_jobs_come_and_go(look: Look, start: Start, dashboard: Dashboard) -> Non
     expect(page.locator(".tip")).to_contain_text("samples/s")
 
 
-def test_a_feed_ends_and_is_back(look: Look, start: Start, dashboard: Dashboard) -> None:
-    page = look()
+def test_a_feed_ends_and_is_back(open_page: OpenPage, start: Start, dashboard: Dashboard) -> None:
+    page = open_page()
     server = start(roles.serve, **LOADER)
     server.expect("ready")
     expect(card(page)).to_have_attribute("data-phase", "live")
@@ -177,9 +177,9 @@ def test_a_feed_ends_and_is_back(look: Look, start: Start, dashboard: Dashboard)
 
 @pytest.mark.parametrize(("is_whole", "kept"), [(False, "400 samples"), (True, "25 batches")])
 def test_an_epoch_that_is_kept_is_no_empty_ring(
-    look: Look, start: Start, is_whole: bool, kept: str
+    open_page: OpenPage, start: Start, is_whole: bool, kept: str
 ) -> None:
-    page = look()
+    page = open_page()
     server = start(roles.serve, loader_args=[400, 16], whole_batches=is_whole, replay=True)
     server.expect("ready")
     start(train, batch_size=None if is_whole else 32).expect("attached")
@@ -190,13 +190,13 @@ def test_an_epoch_that_is_kept_is_no_empty_ring(
     expect(facts).not_to_contain_text("Ring")
 
 
-def test_two_feeds_on_a_phone_in_the_dark(look: Look, start: Start) -> None:
+def test_two_feeds_on_a_phone_in_the_dark(open_page: OpenPage, start: Start) -> None:
     servers = [start(roles.serve, name=name, **LOADER) for name in ["images", "words"]]
     for server in servers:
         server.expect("ready")
     jobs = [start(train, name="images", batch_size=8 * size) for size in range(1, 4)]
-    page = look()
-    phone = look(width=390, dark=True)
+    page = open_page()
+    phone = open_page(width=390, dark=True)
     for one in [page, phone]:
         expect(one.locator(".card")).to_have_count(2)
         for child in jobs:
@@ -221,8 +221,10 @@ def test_two_feeds_on_a_phone_in_the_dark(look: Look, start: Start) -> None:
     expect(happened(card(page, "images"), "answers").first).to_be_visible()
 
 
-def test_the_dashboard_itself_starts_again(look: Look, start: Start, dashboard: Dashboard) -> None:
-    page = look(is_left=True)
+def test_the_dashboard_itself_starts_again(
+    open_page: OpenPage, start: Start, dashboard: Dashboard
+) -> None:
+    page = open_page(is_left=True)
     first = start(roles.serve, **LOADER)
     first.expect("ready")
     expect(happened(page, "started")).to_contain_text(f"pid {first.pid}")
@@ -247,11 +249,11 @@ def test_the_dashboard_itself_starts_again(look: Look, start: Start, dashboard: 
         again.close()
 
 
-def test_a_token_is_taken_from_the_url(look: Look, start: Start) -> None:
+def test_a_token_is_taken_from_the_url(open_page: OpenPage, start: Start) -> None:
     start(roles.serve, **LOADER).expect("ready")
     guarded = Dashboard("--token", "a-token-of-ours")
     try:
-        page = look(guarded.url, is_left=True)
+        page = open_page(guarded.url, is_left=True)
         expect(card(page)).to_have_attribute("data-phase", "live")
         assert page.url == f"http://127.0.0.1:{guarded.port}/"
         page.reload()

@@ -1,4 +1,4 @@
-"""Who may look at the dashboard, where it listens, and how it ends."""
+"""Which requests the dashboard answers, where it listens, and how it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Those who only look: what a server tells them of itself, and who may end a feed."""
+"""Control clients: the numbers that a server gives them, and which users may end a feed."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def serve_with_few_descriptors(limit: int) -> None:
 
 
 def test_the_owner_gets_in_where_consumers_do_not(start: Start, folder: Path) -> None:
-    """A consumer for every eight descriptors, and no more; who looks, or ends the feed, does."""
+    """One consumer for every eight descriptors; the owner's control clients need none."""
     server = start(serve_with_few_descriptors, limit=96)
     server.expect("ready")
     attached = [feedline.attach("train", batch_size=10) for _ in range(96 // 8)]
@@ -213,14 +213,14 @@ def test_a_folder_that_is_none_is_not_empty(
 def test_another_user_may_look_and_not_stop(start: Start, folder: Path) -> None:
     server = serving(start, allow=[GUEST])
     open_up(folder)
-    guest = start(look_and_stop, uid=GUEST)
-    assert guest.expect("looked")["code"] == 0
+    guest = start(list_and_stop, uid=GUEST)
+    assert guest.expect("listed")["code"] == 0
     assert guest.expect("stopped")["code"] == 1
     assert server.ask("stats")["stats"]["state"] == "running"
 
 
-def look_and_stop(uid: int) -> None:
+def list_and_stop(uid: int) -> None:
     """As another user."""
     become(uid)
-    say("looked", code=cli(["ls"], [])[0])
+    say("listed", code=cli(["ls"], [])[0])
     say("stopped", code=cli(["stop", "train"], [])[0])

@@ -228,14 +228,14 @@ def test_without_a_terminal_it_looks_once() -> None:
         done = feedline_run("top", "--interval-secs", "0.1")
         assert done.returncode == 0
         assert done.stdout.startswith("train  running  pid ")
-        assert "looking once" in done.stderr
+        assert "printed once" in done.stderr
 
 
 def test_one_look_is_long_enough_for_a_verdict(start: Start) -> None:
     served(start)
     start(take_one).expect("taken")
     view = top("train", interval_secs=0.1)
-    assert "trainers are the bottleneck" in view["verdict"]["text"]
+    assert "the jobs are the bottleneck" in view["verdict"]["text"]
 
 
 def test_a_silent_server_is_shown(start: Start) -> None:
@@ -264,7 +264,7 @@ def test_it_is_live_until_q(start: Start, screens: list[Screen]) -> None:
     screen = screens[0]
     screen.wait_for("train")
     screen.wait_for(str(reader.pid))
-    screen.wait_for("trainers are the bottleneck")
+    screen.wait_for("the jobs are the bottleneck")
     server.stop()
     screen.wait_for(f"train  silent  pid {server.pid}")
     server.resume()

@@ -121,7 +121,7 @@ def a_bit_of_a_core() -> Iterator[Path]:
         yield path
 
 
-def test_a_limit_that_is_used_up_is_told(a_bit_of_a_core: Path, start: Start) -> None:
+def test_a_limit_that_is_used_up_is_named(a_bit_of_a_core: Path, start: Start) -> None:
     """Workers in a container look idle when they are not, on a machine with cores to spare."""
     server = serve(start, "burning_loader", 1)
     start(train, batch_size=16).expect("training")
@@ -206,11 +206,11 @@ def test_what_does_not_fit_into_memory_is_read_from_the_disk(
     judged("train", "disk-bound", "1 job reads what is kept from the disk", "a faster disk")
 
 
-def test_slow_trainers_have_nothing_to_gain(start: Start) -> None:
+def test_slow_jobs_have_nothing_to_gain(start: Start) -> None:
     serve(start, "Paced", ring=512, wait_for=2)
     for _ in range(2):
         start(train, secs=0.1)
-    view = judged("train", "trainers-bound", "nothing to gain here")
+    view = judged("train", "job-bound", "nothing to gain here")
     assert view["waiting_share"] > 0.5
 
 
@@ -227,16 +227,16 @@ def test_one_that_is_stopped_is_named_and_not_blamed(start: Start) -> None:
         child.expect("training")
     stopped.stop()
     try:
-        judged("train", "trainers-bound", f"; pid {stopped.pid} is stopped (state T): kill -CONT")
+        judged("train", "job-bound", f"; pid {stopped.pid} is stopped (state T): kill -CONT")
     finally:
         stopped.resume()
 
 
 def test_what_keeps_up_is_balanced(start: Start) -> None:
     server = serve(start, "Paced", 0.02, ring=80_000)
-    trainer = start(train, secs=0.02, batch_size=8, ask_first=True)
-    trainer.expect("training")
-    # With this much in hand neither waits for the other, whoever is a little faster.
+    job = start(train, secs=0.02, batch_size=8, ask_first=True)
+    job.expect("training")
+    # With this much in hand neither waits for the other, even if one is a little faster.
     eventually(lambda: server.ask("stats")["stats"]["batches"] > 100)
-    trainer.tell("go")
+    job.tell("go")
     judged("train", "balanced", "no job waits")

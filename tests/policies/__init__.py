@@ -1,1 +1,1 @@
-"""Who starts where and who waits for whom: joining, history, replay, skip, ranks, ring sizes."""
+"""Where consumers start, who waits for whom: joining, history, replay, skip, ranks, ring sizes."""

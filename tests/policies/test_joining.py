@@ -1,4 +1,4 @@
-"""Who starts where: `wait_for`, late joiners, and a server with nobody to serve."""
+"""Where consumers start: `wait_for`, late joiners, and a server without consumers."""
 
 from __future__ import annotations
 
@@ -72,12 +72,18 @@ def test_with_nobody_joined_the_server_fills_the_ring_and_waits() -> None:
         feed.close()
 
 
+def begun(feed: feedline.Feed, batches: int) -> Iterator[Any]:
+    """An epoch of which so many batches were taken."""
+    iterator = iter(feed)
+    for _ in range(batches):
+        next(iterator)
+    return iterator
+
+
 def test_auto_within_the_rings_reach_gets_the_whole_epoch() -> None:
     with feedline.Server(Numbered(200, 10), "train", epochs=2, ring=400):
         early = feedline.attach("train", batch_size=10)
-        iterator = iter(early)
-        for _ in range(12):
-            next(iterator)
+        iterator = begun(early, batches=12)
         late = feedline.attach("train", batch_size=7)
         assert read(late) == expected(0, 200, 7)
         assert read(iterator).keys == list(range(120, 200))
@@ -91,13 +97,11 @@ def test_auto_past_the_rings_reach_gets_the_next_epoch_whole() -> None:
         ThreadPoolExecutor(1) as pool,
     ):
         early = feedline.attach("train", batch_size=10)
-        iterator = iter(early)
-        for _ in range(300):
-            next(iterator)
+        iterator = begun(early, batches=300)
         late = feedline.attach("train", batch_size=7)
         reading = pool.submit(lambda: [read(late), read(late)])
         eventually(lambda: joined(server.stats()) == 2)
-        # The one that was there first doesn't notice.
+        # The early consumer doesn't notice.
         assert read(iterator).keys == list(range(3000, 5000))
         assert read(early) == expected(1, 5000, 10)
         assert read(early) == expected(2, 5000, 10)
@@ -112,9 +116,7 @@ def test_now_begins_at_the_newest_sample() -> None:
         ThreadPoolExecutor(1) as pool,
     ):
         early = feedline.attach("train", batch_size=10)
-        iterator = iter(early)
-        for _ in range(300):
-            next(iterator)
+        iterator = begun(early, batches=300)
         late = feedline.attach("train", batch_size=7, join="now")
         reading = pool.submit(lambda: [read(late), read(late)])
         eventually(lambda: joined(server.stats()) == 2)

@@ -211,7 +211,7 @@ def test_a_stream_without_end() -> None:
 
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("batch_size", [5, None])
-def test_whoever_stops_after_the_last_batch_has_finished_the_epoch(
+def test_a_rank_that_stops_after_the_last_batch_has_finished_the_epoch(
     batch_size: int | None, drop_last: bool, pool: ThreadPoolExecutor
 ) -> None:
     """As frameworks do that count: all ranks then go on with the next epoch, none with this."""

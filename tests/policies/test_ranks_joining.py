@@ -1,4 +1,4 @@
-"""Ranks that come late, rest, stand still or die: all read the same epochs, or are told."""
+"""Ranks that come late, rest, stand still or die: all read the same epochs, or get an error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from conftest import Start
 from support import roles
 from support.child import hear, say
 from support.loaders import EPOCH
-from support.processes import Child, Report
+from support.processes import Child, Report, joined
 from support.ranks import shares, steps_of
 from support.reading import read
 from support.waiting import eventually
@@ -22,7 +22,7 @@ WORLD = 2
 
 
 def read_on_command(rank: int, world: int = WORLD, **options: Any) -> None:
-    """Read as told: `N` batches and break off, an `epoch` to its end, or `take` one."""
+    """Read on command: `N` batches and break off, an `epoch` to its end, or `take` one."""
     feed = feedline.attach("train", batch_size=5, shard=(rank, world), **options)
     say("attached")
     iterator: Iterator[Any] | None = None
@@ -73,22 +73,39 @@ def waited_secs(server: Child, pid: int) -> float:
     return float(next(one["waited_secs"] for one in consumers if one["pid"] == pid))
 
 
-def test_a_rank_that_comes_later_begins_where_the_first_did(start: Start) -> None:
-    server = serve(start)
-    # A job that sees everything would push the feed on.
+def push_the_feed_on(start: Start, server: Child, epoch: int) -> Child:
+    """A job that sees everything, and reads until the feed is in this epoch or a later one."""
     other = start(roles.follow, batch_size=32)
     other.expect("attached")
-    eventually(lambda: stats(server)["epoch"] >= 1)
-    first = rank(start, 0)
-    first.tell("epoch")
+    eventually(lambda: stats(server)["epoch"] >= epoch)
+    return other
+
+
+def begin_one_after_the_other(start: Start, server: Child, one: int, two: int) -> list[Child]:
+    """Two ranks that read an epoch, beside another job. The second one begins later."""
+    early = rank(start, one)
+    early.tell("epoch")
     # It has read as far as the ring goes, and somewhere in an epoch it waits for the other rank.
-    eventually(lambda: len([one for one in stats(server)["consumers"] if one["joined"]]) == 2)
-    second = rank(start, 1)
-    second.tell("epoch")
+    eventually(lambda: joined(stats(server)) == 2)
+    late = rank(start, two)
+    late.tell("epoch")
+    return [early, late]
+
+
+def expect_the_same_epoch(first: Child, second: Child) -> int:
+    """Both ranks have read their parts of one epoch, whole."""
     mine, theirs = first.expect("epoch"), second.expect("epoch")
     epoch = epoch_of(mine)
     assert got(mine) == whole_epoch(epoch, 0)
     assert got(theirs) == whole_epoch(epoch, 1)
+    return epoch
+
+
+def test_a_rank_that_comes_later_begins_where_the_first_did(start: Start) -> None:
+    server = serve(start)
+    other = push_the_feed_on(start, server, epoch=1)
+    first, second = begin_one_after_the_other(start, server, 0, 1)
+    epoch = expect_the_same_epoch(first, second)
     for later in (epoch + 1, epoch + 2):
         first.tell("epoch")
         second.tell("epoch")
@@ -102,7 +119,7 @@ def test_a_rank_may_read_a_small_epoch_before_another_comes(start: Start) -> Non
     first = rank(start, 0)
     assert got(first.ask("epoch")) == whole_epoch(0, 0)
     assert got(first.ask("epoch")) == whole_epoch(1, 0)
-    # All has been read by all who are here: the feed waits for the other rank all the same.
+    # All ranks that are here have read everything: the feed still waits for the other rank.
     second = rank(start, 1)
     assert got(second.ask("epoch")) == whole_epoch(0, 1)
     assert got(second.ask("epoch")) == whole_epoch(1, 1)
@@ -111,7 +128,7 @@ def test_a_rank_may_read_a_small_epoch_before_another_comes(start: Start) -> Non
 def test_breaking_off_and_iterating_again_stays_together(start: Start) -> None:
     serve(start)
     first, second = rank(start, 0), rank(start, 1)
-    # As frameworks do: a look at the first batch, a sanity check, then the epoch.
+    # As frameworks do: the first batch, a sanity check, then the epoch.
     assert first.ask("1")["keys"] == [0, 1, 2, 3, 4]
     assert first.ask("2")["keys"] == [*range(5), *range(10, 15)]
     first.tell("epoch")
@@ -125,7 +142,7 @@ def test_breaking_off_and_iterating_again_stays_together(start: Start) -> None:
 
 
 def test_a_probe_of_its_own_stays_together(start: Start) -> None:
-    """Each rank attaches twice: once to look at a batch, once to train."""
+    """Each rank attaches twice: once to inspect a batch, once to train."""
     serve(start)
     first, second = start(probe_and_read, rank=0), start(probe_and_read, rank=1)
     probes = [first.expect("probe")["keys"], second.expect("probe")["keys"]]
@@ -183,19 +200,9 @@ def test_a_job_killed_and_started_again_is_not_paired_with_its_former_self(start
     assert killed.ask("take")["keys"] == [0, 1, 2, 3, 4]
     killed.kill()
     # Its place is free, and the place that was held for the others too: the next epoch begins.
-    other = start(roles.follow, batch_size=32)
-    other.expect("attached")
-    eventually(lambda: stats(server)["epoch"] >= 2)
-    second = rank(start, 1)
-    second.tell("epoch")
-    eventually(lambda: len([one for one in stats(server)["consumers"] if one["joined"]]) == 2)
-    first = rank(start, 0)
-    first.tell("epoch")
-    mine, theirs = first.expect("epoch"), second.expect("epoch")
-    epoch = epoch_of(theirs)
-    assert epoch >= 2
-    assert got(mine) == whole_epoch(epoch, 0)
-    assert got(theirs) == whole_epoch(epoch, 1)
+    other = push_the_feed_on(start, server, epoch=2)
+    second, first = begin_one_after_the_other(start, server, 1, 0)
+    assert expect_the_same_epoch(first, second) >= 2
     other.kill()
 
 
@@ -236,7 +243,7 @@ def test_a_stopped_rank_finds_its_place_or_is_told(start: Start, history: float)
     assert first.expect("take")["keys"] == [0, 1, 2, 3, 4]
     second.stop()
     assert got(first.ask("epoch")) == whole_epoch(0, 0, start=10)
-    eventually(lambda: len([one for one in stats(server)["consumers"] if one["joined"]]) <= 2)
+    eventually(lambda: joined(stats(server)) <= 2)
     second.resume()
     second.tell("epoch")
     if history:

@@ -94,7 +94,7 @@ def sit_idle(how: str) -> None:
 
 @pytest.mark.parametrize("how", sorted(IDLE))
 def test_idle_consumers_keep_no_more_than_the_ring_they_know(start: Start, how: str) -> None:
-    """A new ring is sent to whoever reads on; the others have it when they ask."""
+    """A new ring is sent to consumers that read on; the others get it when they ask."""
     child = start(sit_idle, how=how)
     report = child.expect("replaced")
     if report["sent"] is None:

@@ -19,7 +19,7 @@ SAMPLES = 600
 
 def test_others_go_on_within_seconds_and_it_joins_again_when_it_asks() -> None:
     with (
-        # One that stands still in the middle of an epoch would be waited for without end.
+        # The others would wait without end for a consumer that stands still in mid-epoch.
         feedline.Server(
             Numbered(SAMPLES, 10), "train", wait_for=2, ring=60, stall_timeout_secs=3600
         ),
@@ -43,7 +43,7 @@ def test_others_go_on_within_seconds_and_it_joins_again_when_it_asks() -> None:
 
 
 def starve_beside_a_busy_thread() -> None:
-    """Whenever it wakes up to look around, native code has the GIL for a while."""
+    """Whenever it wakes up to check, native code has the GIL for a while."""
     feed = feedline.attach("train", batch_size=7)
     assert read(feed) == expected(0, SAMPLES, 7)
 
@@ -52,7 +52,7 @@ def starve_beside_a_busy_thread() -> None:
             ctypes.PyDLL(None).usleep(250_000)  # pause: holds the GIL on purpose
 
     batches = iter(feed)
-    # As many as the ring has room for while the other stays where it is.
+    # As many as the ring can hold while the other stays where it is.
     first = read(batches, limit=8)
     threading.Thread(target=hog, daemon=True).start()
     say("took", keys=first.keys + keys_of(next(batches)))

@@ -80,19 +80,26 @@ def test_batches_keep_their_size_and_are_never_torn() -> None:
         assert reading.result() + fast.stats()["skipped"] == 100_000
 
 
-def test_one_that_stands_still_for_epochs_goes_on_in_the_current_one() -> None:
+def fall_behind(slow: feedline.Feed, fast: feedline.Feed, samples: int, batch: int) -> list[int]:
+    """One consumer takes a batch, and the other one reads 100 epochs. Returns the batch's keys."""
+    standing = iter(slow)
+    first = keys_of(next(standing))
+    begin = first[0] // EPOCH
+    for epoch in range(begin, begin + 100):
+        assert read(fast) == expected(epoch, samples, batch)
+    # The slow consumer's epoch is over; the rest of it is counted as far as its end is known.
+    assert read(standing).keys == []
+    return first
+
+
+def test_a_consumer_that_stands_still_for_epochs_goes_on_in_the_current_one() -> None:
     with (
         feedline.Server(Numbered(40, 10), "train", ring=60, history=0, lag="skip") as server,
         feedline.attach("train", batch_size=10) as fast,
         feedline.attach("train", batch_size=10) as slow,
     ):
-        standing = iter(slow)
-        first = keys_of(next(standing))
+        first = fall_behind(slow, fast, 40, 10)
         begin = first[0] // EPOCH
-        for epoch in range(begin, begin + 100):
-            assert read(fast) == expected(epoch, 40, 10)
-        # Its own epoch is over; the rest of it is counted as far as anybody knows it.
-        assert read(standing).keys == []
         again = read(slow)
         assert again.exact
         assert again.keys[0] // EPOCH >= begin + 98
@@ -140,12 +147,8 @@ def test_epochs_much_shorter_than_the_ring() -> None:
         feedline.attach("train", batch_size=4) as fast,
         feedline.attach("train", batch_size=4) as slow,
     ):
-        standing = iter(slow)
-        first = keys_of(next(standing))
+        first = fall_behind(slow, fast, 8, 4)
         begin = first[0] // EPOCH
-        for epoch in range(begin, begin + 100):
-            assert read(fast) == expected(epoch, 8, 4)
-        assert read(standing).keys == []
         again = read(slow)
         assert len({key // EPOCH for key in again.keys}) == 1
         assert again.keys[0] // EPOCH >= begin + 30

@@ -35,7 +35,7 @@ def test_epochs_much_shorter_than_the_ring(taken: int | None) -> None:
         for epoch in range(begin + 1, begin + 150):
             assert read(feed) == expected(epoch, 8, 4)
         assert joined(server.stats()) == 1
-        # Between two epochs nothing was lost by it; in the middle it must be told.
+        # Between two epochs nothing was lost by it; in the middle it must get an error.
         if taken is not None:
             with pytest.raises(feedline.StalledError):
                 next(iterator)

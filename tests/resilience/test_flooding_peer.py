@@ -34,14 +34,14 @@ def number(value: int) -> bytes:
 
 
 def visit(path: Path) -> socket.socket:
-    """Connect and say hello as one who only asks, in the version that the server speaks."""
+    """Connect and say hello as a control client, in the version that the server speaks."""
     magic = number(int.from_bytes(b"feed", "little"))
     for version in range(1, 100):
         peer = socket.socket(socket.AF_UNIX)
         peer.connect(str(path))
         peer.sendall(frame(bytes([HELLO]) + magic + number(version) + b"\0"))
         try:
-            # One who is refused gets one answer at most.
+            # A peer that is refused gets one answer at most.
             for _ in range(2):
                 peer.sendall(frame(bytes([STATS])))
                 assert peer.recv(1 << 16)

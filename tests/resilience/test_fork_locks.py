@@ -20,18 +20,18 @@ import torch
 
 import feedline
 from conftest import Start
-from feedline import _fork_guard, _starting
+from feedline import _fork_guard, _start_record
 from feedline._rng_state import RngStates
 from feedline._seeding import seed_before_making, seed_epoch
 from resilience.test_fork import in_a_fork
 from support.child import say
-from support.loaders import Batch, Numbered
+from support.loaders import Gated, Numbered
 from support.reading import is_exact
 from support.waiting import TIMEOUT_SECS, eventually
 
 
 def outcome(pid: int) -> str:
-    """How a forked child ended; one that hangs is killed."""
+    """How a forked child ended; a child that hangs is killed."""
     deadline = time.monotonic() + TIMEOUT_SECS
     while time.monotonic() < deadline:
         ended, status = os.waitpid(pid, os.WNOHANG)
@@ -41,20 +41,6 @@ def outcome(pid: int) -> str:
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     return "hung"
-
-
-class Gated(Numbered):
-    """One batch, and the rest once it may."""
-
-    def __init__(self) -> None:
-        super().__init__(20, 10)
-        self.gate = threading.Event()
-
-    def _epoch(self, epoch: int) -> Iterator[Batch]:
-        for number, batch in enumerate(super()._epoch(epoch)):
-            if number == 1:
-                self.gate.wait()
-            yield batch
 
 
 def go_on_with_the_iterator(feed: feedline.Feed, iterator: Iterator[Any]) -> bool:
@@ -97,7 +83,7 @@ ACTIONS: dict[str, Callable[[feedline.Feed, Iterator[Any]], bool]] = {
 
 def fork_beside_a_waiting_thread() -> None:
     """Prefetch on a thread, which holds the iterator while it waits, and fork beside it."""
-    loader = Gated()
+    loader = Gated(20, 10, at=10)
     with feedline.Server(loader, "train", epochs=1) as server:
         feed = feedline.attach("train", batch_size=10)
         iterator = iter(feed)
@@ -154,10 +140,13 @@ def fork_beside_threads_that_come_and_go() -> None:
         fork_beside_threads(come_and_go, attach)
 
 
+def check_that_no_child_hangs(start: Start, role: Callable[[], None]) -> None:
+    assert start(role).expect("done")["outcomes"] == ["exit 0"] * 30
+
+
 def test_threads_attach_and_close_meanwhile(start: Start) -> None:
     """What they hold for a moment, lists of leases and of names, is free in the child."""
-    report = start(fork_beside_threads_that_come_and_go).expect("done")
-    assert report["outcomes"] == ["exit 0"] * 30
+    check_that_no_child_hangs(start, fork_beside_threads_that_come_and_go)
 
 
 def fork_beside_threads_that_list_feeds() -> None:
@@ -178,19 +167,18 @@ def fork_beside_threads_that_list_feeds() -> None:
 
 def test_threads_list_feeds_meanwhile(start: Start) -> None:
     """The table of the names that this process serves is the child's own: free, and empty."""
-    report = start(fork_beside_threads_that_list_feeds).expect("done")
-    assert report["outcomes"] == ["exit 0"] * 30
+    check_that_no_child_hangs(start, fork_beside_threads_that_list_feeds)
 
 
 def can_be_started() -> bool:
-    lock = _starting.try_lock("train")
+    lock = _start_record.try_lock("train")
     if lock is not None:
         lock.close()
     return lock is not None
 
 
 def fork_while_a_server_is_being_started() -> None:
-    lock = _starting.try_lock("train")
+    lock = _start_record.try_lock("train")
     assert lock is not None
     child = in_a_fork(lambda: threading.Event().wait())
     lock.close()
@@ -199,7 +187,7 @@ def fork_while_a_server_is_being_started() -> None:
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     say("locked")
-    _starting.lock_path("train").unlink()
+    _start_record.lock_path("train").unlink()
 
 
 def test_a_child_does_not_keep_the_lock_of_a_start(start: Start) -> None:
@@ -207,8 +195,8 @@ def test_a_child_does_not_keep_the_lock_of_a_start(start: Start) -> None:
     start(fork_while_a_server_is_being_started).expect("locked")
 
 
-class LookedUpSlowly:
-    """Stands for a module, and lets whoever looks something up in it wait."""
+class SlowAttributes:
+    """Stands for a module whose attributes take long to look up."""
 
     def __init__(self, module: Any) -> None:
         self.module = module
@@ -223,7 +211,7 @@ class LookedUpSlowly:
 def fork_while_a_type_is_looked_up() -> None:
     import numpy
 
-    slow = LookedUpSlowly(numpy)
+    slow = SlowAttributes(numpy)
     sys.modules["numpy"] = cast(ModuleType, slow)
 
     def serve() -> bool:
@@ -403,8 +391,7 @@ def fork_beside_threads_that_ask() -> None:
 
 def test_a_child_of_the_server_is_told_to_ask_its_parent(start: Start) -> None:
     """The lock behind the numbers may be held by a thread that the child doesn't have."""
-    report = start(fork_beside_threads_that_ask).expect("done")
-    assert report["outcomes"] == ["exit 0"] * 30
+    check_that_no_child_hangs(start, fork_beside_threads_that_ask)
 
 
 def outlive_the_server() -> None:

@@ -33,7 +33,7 @@ def small_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path
     monkeypatch.setenv("FEEDLINE_DIR", str(path))
     yield path
     eventually(lambda: not processes_with(str(path)))
-    # Who has just died may have a file open still.
+    # A process that has just died may still have a file open.
     unmount = ["umount", str(path)]
     eventually(lambda: not subprocess.run(unmount, capture_output=True, check=False).returncode)
 

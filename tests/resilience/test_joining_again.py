@@ -66,7 +66,7 @@ def test_an_interrupted_join_can_be_gone_on_with(anew: bool) -> None:
         reading = pool.submit(read, other)
         if not anew:
             # By now the join is answered, and nobody has heard it yet; and it is long enough ago
-            # for a consumer to look what the server has to say.
+            # for a consumer to read what the server has sent.
             assert reading.result() == expected(0, 100, 8)
             allow_to_go_wrong(0.2)
         assert read(iterator) == expected(0, 100, 7)
@@ -75,7 +75,7 @@ def test_an_interrupted_join_can_be_gone_on_with(anew: bool) -> None:
 
 @pytest.mark.usefixtures("alarm")
 def test_an_interrupted_join_leaves_no_cursor_behind() -> None:
-    """Whoever drops the iterator is gone: it holds up nobody and counts for no `wait_for`."""
+    """A dropped iterator is gone: it holds up nobody and doesn't count for `wait_for`."""
     with (
         feedline.Server(Numbered(1000, 10), "train", epochs=1, wait_for=2, ring=60) as server,
         feedline.attach("train", batch_size=7) as feed,
@@ -117,7 +117,7 @@ def test_joins_interrupted_at_any_moment() -> None:
 
 
 class Gated:
-    """An epoch of numbers, 100 at a time, that stops short of the ring's end until told."""
+    """An epoch of numbers, 100 at a time, short of the ring's end until the gate opens."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -149,7 +149,7 @@ def drop_while_joining_again(server: feedline.Server, feed: feedline.Feed) -> It
             queue.pop()
 
     def watch() -> None:
-        # Each look takes over what consumers have reported, as the producer does.
+        # Each call of `stats` takes in what consumers have reported, as the producer does.
         while not over.is_set():
             server.stats()
 

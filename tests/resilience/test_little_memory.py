@@ -1,4 +1,4 @@
-"""A ring that can't be replaced or grow: whoever asked hears of it, and the feed goes on."""
+"""A ring that can't be replaced or grow: a consumer gets an error, and the feed goes on."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def is_calm(server: Child) -> bool:
 
 
 def test_no_room_for_another_ring_when_one_is_stuck(start: Start) -> None:
-    """Going on without the stuck one takes a second ring; without room for it one waits for it."""
+    """Going on without the stuck one takes a second ring; without memory for it, all wait."""
     server = start(
         serve_in_little_memory,
         loader="Numbered",

@@ -46,7 +46,7 @@ def test_more_connections_than_descriptors(start: Start, folder: Path) -> None:
             peer = socket.socket(socket.AF_UNIX)
             peer.connect(str(folder / "train.sock"))
             crowd.append(peer)
-        # Whoever was there first reads on.
+        # The consumer that was there first reads on.
         assert read(early) == expected(epoch + 1, 1000, 7)
         # Nothing happens now, so nothing may be spent.
         before, begun = cpu_secs(server.pid), time.monotonic()

@@ -1,4 +1,4 @@
-"""A state is a place in an epoch's order: whoever loads it into another order is warned."""
+"""A state is a place in an epoch's order: loading it into another order is warned of."""
 
 from __future__ import annotations
 

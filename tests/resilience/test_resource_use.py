@@ -53,7 +53,7 @@ def usage_of(pid: int) -> Usage:
 def _threads_of(process: Path) -> int:
     names = []
     for task in (process / "task").iterdir():
-        # It may end while we look.
+        # It may end while we read.
         with contextlib.suppress(OSError):
             names.append((task / "comm").read_text().strip())
     # A thread that logs has another one deliver its lines, from its first line on.

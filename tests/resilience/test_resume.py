@@ -1,10 +1,8 @@
-"""A consumer that comes back with its `state_dict()` goes on at the next sample, or is told."""
+"""A consumer that comes back with its `state_dict()` goes on at its next sample, or fails."""
 
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,7 +12,7 @@ import feedline
 from conftest import Start
 from support import roles
 from support.child import hear, say
-from support.loaders import EPOCH, Batch, ByEpoch, Numbered, Sized
+from support.loaders import EPOCH, ByEpoch, Gated, Numbered, Sized
 from support.processes import joined
 from support.reading import expected, keys_of, read
 from support.waiting import eventually
@@ -154,7 +152,7 @@ def test_ranks_that_have_read_nothing_begin_together() -> None:
 
 
 def test_a_feed_may_be_renamed() -> None:
-    """The name in the state is for whoever reads it."""
+    """The name in the state is only for people who read it."""
     with (
         feedline.Server(Numbered(100, 10), "imagenet-v2", history=1.0),
         feedline.attach("imagenet-v2", batch_size=10) as feed,
@@ -174,7 +172,7 @@ def test_in_an_epoch_that_has_ended_meanwhile() -> None:
         assert read(other) == expected(0, 100, 10)
         ahead = iter(other)
         read(ahead, limit=2)
-        # So far ahead that nobody waits for who comes back.
+        # So far ahead that nobody waits for a consumer that comes back.
         eventually(lambda: server.stats()["samples"] >= 160)
         assert place(feed.state_dict()) == (0, 80)
         feed.load_state_dict(feed.state_dict())
@@ -217,7 +215,7 @@ def test_an_epoch_that_is_gone() -> None:
 
 
 def test_a_later_epoch_of_a_new_server() -> None:
-    """The trainer's checkpoint is of epoch 5, and the server was started anew with it."""
+    """The job's checkpoint is of epoch 5, and the server was started anew with it."""
     with (
         feedline.Server(ByEpoch(100, 10), "train", samples=100, epochs=8, ring=40) as server,
         feedline.attach("train", batch_size=10) as feed,
@@ -273,7 +271,7 @@ def take_some_and_crash(name: str, batches: int, state: dict[str, Any] | None = 
     hear()
 
 
-def test_a_killed_trainer_comes_back_and_misses_nothing(start: Start) -> None:
+def test_a_killed_job_comes_back_and_misses_nothing(start: Start) -> None:
     server = start(
         roles.serve, loader="Sized", loader_args=[1000, 10], samples=1000, ring=100, history=1.0
     )
@@ -281,11 +279,11 @@ def test_a_killed_trainer_comes_back_and_misses_nothing(start: Start) -> None:
     state: Any = None
     keys: list[int] = []
     for round_ in range(4):
-        trainer = start(take_some_and_crash, name="train", batches=11 + round_, state=state)
-        report = trainer.expect("taken")
+        job = start(take_some_and_crash, name="train", batches=11 + round_, state=state)
+        report = job.expect("taken")
         assert report["exact"]
         state, keys = report["state"], keys + report["keys"]
-        trainer.kill()
+        job.kill()
     assert keys == list(range(len(keys)))
     with feedline.attach("train", batch_size=16) as feed:
         feed.load_state_dict(state)
@@ -361,20 +359,6 @@ def test_one_that_waits_for_a_later_epoch_drags_nobody_along(
         assert resumed.result() == expected(6, 100, 10, start=20)
 
 
-class Gated(Numbered):
-    """Yields half of its samples, and the others when it is told to."""
-
-    def __init__(self, samples: int, batch: int) -> None:
-        super().__init__(samples, batch)
-        self.gate = threading.Event()
-
-    def _epoch(self, epoch: int) -> Iterator[Batch]:
-        for batch in super()._epoch(epoch):
-            if batch[1][0] % EPOCH == self.samples_in(0) // 2:
-                self.gate.wait()
-            yield batch
-
-
 def resume_in_the_middle(sample: int) -> None:
     feed = feedline.attach("train", batch_size=10)
     feed.load_state_dict({"feed": "train", "epoch": 0, "sample": sample})
@@ -385,7 +369,7 @@ def resume_in_the_middle(sample: int) -> None:
 def test_one_that_is_stopped_before_its_first_batch_goes_on_there_all_the_same(
     start: Start,
 ) -> None:
-    loader = Gated(1000, 10)
+    loader = Gated(1000, 10, at=500)
     options: dict[str, Any] = {"samples": 1000, "ring": 100, "history": 1.0}
     with (
         feedline.Server(loader, "train", stall_timeout_secs=0.4, **options) as server,

@@ -22,7 +22,7 @@ class Sampler:
 
 
 class Loader:
-    """What a DataLoader looks like to whoever wants its generators."""
+    """The part of a DataLoader that code which collects its generators sees."""
 
     def __init__(self, seed: int = 0) -> None:
         self.sampler = Sampler(seed)

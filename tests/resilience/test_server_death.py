@@ -1,4 +1,4 @@
-"""A server that is killed or stopped: everyone gets to know; nothing to clean up.
+"""A server that is killed or stopped: all consumers get an error; nothing is left to clean up.
 
 How soon they know is measured by `chaos/test_figures.py`.
 """
@@ -111,7 +111,7 @@ def test_workers_of_a_killed_server_neither_keep_it_alive_nor_its_name(
     iterator = iter(feed)
     first = next(iterator)
     workers = children_of(server.pid)
-    # So that they don't notice that they are orphans: they look every five seconds.
+    # So that they don't notice that they are orphans: they check every five seconds.
     for worker in workers:
         stop(worker)
     server.kill()

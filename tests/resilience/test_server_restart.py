@@ -1,10 +1,10 @@
-"""A server that restarts: consumers with `reconnect_secs` ride over it, exactly once."""
+"""A server that restarts: consumers with `reconnect_secs` get every sample exactly once."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -138,12 +138,18 @@ def test_a_server_that_is_stopped_and_started_in_one_process(
     feed.close()
 
 
-def test_nobody_comes_back() -> None:
+def lose_the_server(reconnect_secs: float) -> tuple[feedline.Feed, Iterator[Any]]:
+    """A consumer in the middle of an epoch whose server has ended."""
     server = feedline.Server(Numbered(1000, 10), "train", ring=50).start()
-    feed = feedline.attach("train", batch_size=10, reconnect_secs=0.5)
+    feed = feedline.attach("train", batch_size=10, reconnect_secs=reconnect_secs)
     iterator = iter(feed)
     next(iterator)
     server.stop()
+    return feed, iterator
+
+
+def test_nobody_comes_back() -> None:
+    feed, iterator = lose_the_server(reconnect_secs=0.5)
     begun = time.monotonic()
     with pytest.raises(feedline.ServerLostError, match=r"none came back within 0\.5 s"):
         read(iterator)
@@ -152,11 +158,7 @@ def test_nobody_comes_back() -> None:
 
 
 def test_it_comes_back_with_other_batches() -> None:
-    server = feedline.Server(Numbered(1000, 10), "train", ring=50).start()
-    feed = feedline.attach("train", batch_size=10, reconnect_secs=10)
-    iterator = iter(feed)
-    next(iterator)
-    server.stop()
+    feed, iterator = lose_the_server(reconnect_secs=10)
     with (
         feedline.Server(Numbered(1000, 10, width=99), "train", ring=50),
         pytest.raises(feedline.SchemaError, match="other batches"),

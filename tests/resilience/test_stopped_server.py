@@ -1,4 +1,4 @@
-"""A server that is stopped, or in a debugger: who gives up learns why, who waits goes on."""
+"""A server that is stopped, or in a debugger: a consumer gives up and says why, or goes on."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_a_server_stopped_for_longer_than_the_timeout(start: Start, release: Pat
     server = hanging_server(start, release, linger_secs=60)
     consumer = start(consume, timeout_secs=1.5)
     consumer.expect("attached")
-    patient = start(consume)
-    patient.expect("attached")
+    waiting = start(consume)
+    waiting.expect("attached")
     await_hang(release)
     server.stop()
     expect_stalled(
@@ -65,10 +65,10 @@ def test_a_server_stopped_for_longer_than_the_timeout(start: Start, release: Pat
     ):
         feedline.attach("train", batch_size=BATCH, timeout_secs=1)
     server.resume()
-    # Who gave up is gone for the server; who didn't has missed nothing.
+    # The consumer that gave up is gone for the server; the other one has missed nothing.
     eventually(lambda: joined(after_asking(server)) == 1)
     release.touch()
-    expect_whole_epoch(patient)
+    expect_whole_epoch(waiting)
 
 
 def test_a_stopped_server_does_not_hold_its_loader_to_account(start: Start, release: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_stopped_server_does_not_hold_its_loader_to_account(start: Start, rele
     # By the clock the loader's time is over.
     allow_to_go_wrong(LOADER_SECS + 1)
     server.resume()
-    # Two looks of the control thread.
+    # Two rounds of the control thread.
     allow_to_go_wrong(0.5)
     release.touch()
     expect_whole_epoch(consumer)

@@ -42,7 +42,7 @@ def run_round(number: int, seed: int, chosen: argparse.Namespace) -> Round:
     # A short path: a socket's address has 108 bytes.
     with tempfile.TemporaryDirectory(prefix="soak", dir="/tmp") as folder:
         soak = Path(folder)
-        # Tests have other users look for feeds in it.
+        # Tests have other users search for feeds in it.
         soak.chmod(0o755)
         with busy(chosen.load), Stops(soak, chosen.stops, seed) as stops:
             code = run_tests(soak, seed, chosen.jobs, chosen.tests)

@@ -26,7 +26,7 @@ LOADER: dict[str, Any] = {
 
 
 class Dashboard:
-    """`feedline dashboard`, looking five times a second, on a port of its own."""
+    """`feedline dashboard`, updated five times a second, on a port of its own."""
 
     def __init__(self, *args: str) -> None:
         self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by close()

@@ -1,4 +1,4 @@
-"""The documentation's pages, taken apart: code, commands and messages that tests look at."""
+"""The documentation's pages, taken apart: code, commands and messages that tests check."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def consume(**options: Any) -> None:
 
 def come_early() -> None:
     """Attach before the feed exists."""
-    say("looking")
+    say("checking")
     consume()
 
 

@@ -7,6 +7,7 @@ Nothing here imports torch at the top: most child processes do without it.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -65,6 +66,21 @@ class Numbered:
             stop = min(start + self.batch, samples)
             self.samples_yielded += stop - start
             yield numbered_batch(epoch, start, stop, self.width)
+
+
+class Gated(Numbered):
+    """Waits before the batch that begins with sample `at` of an epoch, until the gate is open."""
+
+    def __init__(self, samples: int, batch: int, at: int) -> None:
+        super().__init__(samples, batch)
+        self.at = at
+        self.gate = threading.Event()
+
+    def _epoch(self, epoch: int) -> Iterator[Batch]:
+        for batch in super()._epoch(epoch):
+            if batch[1][0] % EPOCH == self.at:
+                self.gate.wait()
+            yield batch
 
 
 class Sized(Numbered):
@@ -137,7 +153,7 @@ class Stuck(Numbered):
 
 
 class Broken(Numbered):
-    """Raises, from a function with a name to look for, when it comes to sample `at`."""
+    """Raises, from a function with a name to search for, when it comes to sample `at`."""
 
     def __init__(self, samples: int, batch: int, *, at: int, width: int = 37) -> None:
         super().__init__(samples, batch, width=width)

@@ -1,4 +1,4 @@
-"""Looks into a wheel: its tag, its size, and the files that users and type checkers count on.
+"""Checks a wheel: its tag, its size, and the files that users and type checkers count on.
 
     python tests/wheels/contents.py dist/feedline-*.whl
 

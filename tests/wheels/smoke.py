@@ -23,7 +23,7 @@ import numpy as np
 import feedline
 
 SAMPLES = 64
-# Everything here takes seconds: whoever needs this long hangs.
+# Everything here takes seconds: a process that needs this long hangs.
 WATCHDOG_SECS = 300
 
 

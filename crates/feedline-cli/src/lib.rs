@@ -35,7 +35,7 @@ use self::args::{Cli, Command};
 
 /// How this program was started.
 #[derive(Clone, Debug)]
-pub struct Host {
+pub struct Invocation {
     /// The command that starts it again: `feedline`, or `python -m feedline`.
     pub command: Vec<OsString>,
     /// Whether Python called us.
@@ -57,7 +57,7 @@ pub enum Outcome {
 }
 
 /// Runs a command line, which is given without the program's own name.
-pub fn main(args: impl IntoIterator<Item = OsString>, host: &Host) -> Outcome {
+pub fn main(args: impl IntoIterator<Item = OsString>, invocation: &Invocation) -> Outcome {
     let args: Vec<OsString> = std::iter::once(OsString::from("feedline")).chain(args).collect();
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
@@ -71,13 +71,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>, host: &Host) -> Outcome {
             return Outcome::Exit(0);
         }
     };
-    match act(cli.command, host) {
+    match act(cli.command, invocation) {
         Ok(outcome) => outcome,
         Err(error) => Outcome::Exit(output::report(&error)),
     }
 }
 
-fn act(command: Command, host: &Host) -> anyhow::Result<Outcome> {
+fn act(command: Command, invocation: &Invocation) -> anyhow::Result<Outcome> {
     run::stop_ignoring_children()?;
     if let Command::Ls(_) | Command::Top(_) | Command::Stop(_) | Command::Dashboard(_) | Command::Metrics(_) = command {
         feedline_core::names::check_readable()?;
@@ -95,8 +95,8 @@ fn act(command: Command, host: &Host) -> anyhow::Result<Outcome> {
             output::print(&String::from_utf8_lossy(&script))?;
         }
         Command::Top(options) => return top::run(&options).map(Outcome::Exit),
-        Command::Run(options) => return run::run(&options, host).map(Outcome::Exit),
-        Command::Doctor(options) => return doctor::run(&options, host).map(Outcome::Exit),
+        Command::Run(options) => return run::run(&options, invocation).map(Outcome::Exit),
+        Command::Doctor(options) => return doctor::run(&options, invocation).map(Outcome::Exit),
         Command::Dashboard(options) => return dashboard::run(&options).map(Outcome::Exit),
         Command::Metrics(options) => return metrics::run(&options).map(Outcome::Exit),
     }

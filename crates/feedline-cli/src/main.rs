@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 
-use feedline_cli::{Host, Outcome};
+use feedline_cli::{Invocation, Outcome};
 
 /// Finds out whether the package is installed, without importing it.
 const FIND_PACKAGE: &str = "import importlib.util, sys; sys.exit(importlib.util.find_spec('feedline') is None)";
@@ -12,8 +12,8 @@ const FIND_PACKAGE: &str = "import importlib.util, sys; sys.exit(importlib.util.
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
     let program = std::env::current_exe().map_or_else(|_| "feedline".into(), Into::into);
-    let host = Host { command: vec![program], is_python: false };
-    match feedline_cli::main(args.clone(), &host) {
+    let invocation = Invocation { command: vec![program], is_python: false };
+    match feedline_cli::main(args.clone(), &invocation) {
         Outcome::Exit(code) => code.into(),
         Outcome::Python { command, .. } => {
             let why = exec_python(&args);

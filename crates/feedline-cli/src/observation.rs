@@ -42,7 +42,7 @@ impl Observation {
         let loaders = workers.iter().chain([&stats.pid]).map(|&pid| (pid, true));
         for (pid, loads) in consumers.chain(loaders) {
             if let Some(Stat { state, cpu_secs, .. }) = Stat::of(pid) {
-                // A trainer may have hundreds of threads, and how it is scheduled says nothing about the loader.
+                // A job may have hundreds of threads, and how it is scheduled says nothing about the loader.
                 let core_wait_secs = if loads { proc::core_wait_secs(pid) } else { 0.0 };
                 let disk_read_bytes = if stats.history_in_file { proc::disk_read_bytes(pid) } else { 0 };
                 processes.insert(pid, ProcessSample { state, cpu_secs, disk_read_bytes, core_wait_secs });

@@ -8,28 +8,14 @@ use clap::CommandFactory;
 use crate::args::Cli;
 
 /// An error that says what happened, why, and what to do next, on lines of their own.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub struct Failed(pub String);
 
-impl std::fmt::Display for Failed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Failed {}
-
 /// Arguments that cannot be used: as `Failed`, with another exit code.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub struct Misused(pub String);
-
-impl std::fmt::Display for Misused {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Misused {}
 
 /// Prints data.
 pub(crate) fn print(text: &str) -> std::io::Result<()> {

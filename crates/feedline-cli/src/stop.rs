@@ -58,7 +58,7 @@ fn stop(name: &str, timeout: Duration) -> anyhow::Result<u32> {
     let secs = timeout.as_secs_f64();
     let text = format!(
         "feed {name:?} (pid {pid}) has not ended in {secs} s: its process is stopped, or very busy\n  \
-         it was asked to, and will when it goes on; wait longer with --timeout-secs, or end it by force: kill -9 {pid}"
+         it was asked to end, and does so when it runs again; wait longer with --timeout-secs, or end it by force: kill -9 {pid}"
     );
     Err(Failed(text).into())
 }

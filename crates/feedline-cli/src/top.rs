@@ -38,7 +38,7 @@ pub(crate) fn run(options: &Top) -> anyhow::Result<u8> {
         return live::run(&options.names, interval);
     }
     if !options.once {
-        say("not a live terminal: looking once (--once does so without this line)");
+        say("not a live terminal: the numbers are printed once (--once does so without this line)");
     }
     let found = poll(&options.names, interval)?;
     if found.is_empty() {
@@ -77,7 +77,7 @@ fn all_run(names: &[String]) -> Result<(), Failed> {
 }
 
 fn width() -> u16 {
-    let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let terminal = || std::io::stdout().is_terminal().then(|| ratatui::crossterm::terminal::size().ok()).flatten();
-    told.or_else(|| Some(terminal()?.0)).filter(|width| *width > 0).unwrap_or(WIDTH)
+    columns.or_else(|| Some(terminal()?.0)).filter(|width| *width > 0).unwrap_or(WIDTH)
 }

@@ -1,7 +1,7 @@
 //! What the numbers mean, in one line, and what to change. Pure: numbers in, words out.
 //!
 //! ```text
-//! over, starting, nobody there ──▶ Quiet        nobody waits ── the source does ──▶ TrainersBound
+//! over, starting, nobody there ──▶ Quiet        nobody waits ── the source does ──▶ JobBound
 //! the loader doesn't come back ──▶ Stuck             │       ├─ nor does it ──────▶ Balanced
 //!                                                    │       └─ it falls behind ──▶ LoaderBound
 //!                                               somebody waits ── so does the source, for one who doesn't ──▶ HeldBack
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A source that waits is never what holds up the others, however slow it is while it loads. The ranks of one job go at one pace,
-//! so the job waits as long as that rank does which waits most; what they wait for each other is not waiting for data.
+//! so the job waits as long as the rank that waits most. Waiting for another rank is not waiting for data.
 
 mod cause;
 #[cfg(test)]
@@ -24,7 +24,7 @@ use crate::format::{bytes, count, percent, rate, secs, some};
 use crate::machine::Machine;
 use crate::view::{Job, Process, Rates};
 
-/// A shorter observation is left to chance.
+/// A shorter observation says too little for a verdict.
 const LEAST_SECS: f64 = 0.4;
 /// A consumer that waits for a smaller share of its time than this is not called waiting.
 const WAITS: f64 = 0.1;
@@ -56,8 +56,8 @@ pub enum Kind {
     DiskBound,
     /// Jobs wait for batches to be copied into memory.
     CopyBound,
-    /// Nobody waits for data.
-    TrainersBound,
+    /// The jobs are busy, and the loader waits for them.
+    JobBound,
     /// Everybody waits a little for somebody.
     Balanced,
     /// All is loaded: jobs only read.
@@ -110,7 +110,7 @@ fn over(evidence: &Evidence<'_>) -> Option<Verdict> {
     let readers = stats.consumers.iter().filter(|consumer| consumer.joined).count();
     match stats.state.as_str() {
         "ended" => return Some(verdict(Kind::Quiet, "ended: every epoch is written and read".into())),
-        "stopped" => return Some(verdict(Kind::Quiet, "stopped: its consumers were told".into())),
+        "stopped" => return Some(verdict(Kind::Quiet, "stopped: its consumers got an error that says so".into())),
         "failed" => {
             let failure = stats.events.iter().rev().find(|event| event.kind == "failed");
             let why = failure.map_or("its log says why", |event| &event.text);
@@ -187,7 +187,7 @@ fn idle(stats: &ServerStats) -> Option<Verdict> {
         "every job is between two epochs".into()
     } else if stats.consumers.iter().filter(|one| one.joined).all(|one| waits_for_epoch(stats, one)) {
         format!(
-            "everybody who is here came late, and waits for epoch {}; a larger {} lets late jobs in",
+            "every job came late and waits for epoch {}; a larger {} lets late jobs in",
             stats.epoch + 1,
             Name::history.named(),
         )
@@ -237,7 +237,7 @@ impl Pace<'_> {
 fn pace(evidence: &Evidence<'_>) -> Verdict {
     let jobs = paces(evidence);
     if jobs.is_empty() || evidence.rates.window_secs < LEAST_SECS {
-        return verdict(Kind::Quiet, "looking ...".into());
+        return verdict(Kind::Quiet, "measuring ...".into());
     }
     let starved: Vec<f64> = jobs.iter().map(|job| job.wait_share).filter(|share| *share >= WAITS).collect();
     let Rates { loading_share, copying_share, waiting_share, .. } = *evidence.rates;
@@ -366,9 +366,8 @@ fn losing(evidence: &Evidence<'_>) -> Option<Verdict> {
     Some(Verdict { kind: Kind::HeldBack, text, pid: Some(pid) })
 }
 
-/// Whether a loader that waits may be waiting for this job, which is stopped: it does so for the slowest of all, once that has
-/// all the
-/// space between itself and the newest sample.
+/// Whether a loader that waits may be waiting for this job, which is stopped: it does so for the slowest of all, once all
+/// the space lies between that job and the newest sample.
 fn holds_up(stats: &ServerStats, jobs: &[Pace<'_>], job: &Pace<'_>) -> bool {
     let is_last = jobs.iter().all(|other| other.last.0.lag_samples <= job.last.0.lag_samples);
     match stats.lag.as_str() {
@@ -399,9 +398,10 @@ fn nobody_waits(evidence: &Evidence<'_>, jobs: &[Pace<'_>]) -> Verdict {
     if rates.waiting_share >= SPARE {
         let spare = percent(rates.waiting_share);
         let text = format!(
-            "trainers are the bottleneck: nothing to gain here (no job waits{most}, the loader has {spare} of its time to spare)"
+            "job-bound: the jobs are the bottleneck, nothing to gain here (no job waits{most}, the loader has {spare} of its time to \
+             spare)"
         );
-        return verdict(Kind::TrainersBound, text);
+        return verdict(Kind::JobBound, text);
     }
     if let Some(text) = uses_up(evidence, jobs) {
         return verdict(Kind::LoaderBound, format!("loader-bound: {text}; {}", cause::slow(evidence)));

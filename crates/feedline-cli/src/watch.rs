@@ -87,7 +87,7 @@ impl Watcher {
         let deadline = Instant::now() + ANSWER;
         let mut found = Vec::new();
         for (feed, asked) in asked {
-            let view = asked.and_then(|()| self.hear(&feed.name, deadline)).map_err(|error| {
+            let view = asked.and_then(|()| self.receive(&feed.name, deadline)).map_err(|error| {
                 // A server that is silent may answer again; a lost connection is of no use any more.
                 if !matches!(error, Error::Stalled(_)) {
                     let end_notice = self.feeds.remove(&feed.name).and_then(|mut watched| watched.client.end_notice());
@@ -120,9 +120,9 @@ impl Watcher {
         self.feeds.get_mut(name).expect("inserted just above").client.ask_stats()
     }
 
-    fn hear(&mut self, name: &str, deadline: Instant) -> Result<View, Error> {
+    fn receive(&mut self, name: &str, deadline: Instant) -> Result<View, Error> {
         let watched = self.feeds.get_mut(name).expect("it was asked");
-        let stats = watched.client.hear_stats(deadline.saturating_duration_since(Instant::now()))?;
+        let stats = watched.client.receive_stats(deadline.saturating_duration_since(Instant::now()))?;
         while watched.observations.len() > 1
             && watched.observations.get(1).is_some_and(|second| second.at.elapsed() >= WINDOW)
         {

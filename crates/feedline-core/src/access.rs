@@ -1,11 +1,11 @@
-//! Which users may attach to a feed, and whose feeds a consumer attaches to: those of its own user and of root, and whoever else
-//! was named.
+//! Which users may attach to a feed, and whose feeds a consumer attaches to: those of its own user and of root, and of
+//! others that were named.
 //!
 //! The kernel says who the peer is (`SO_PEERCRED`, `SO_PEERGROUPS`); what the peer says about itself doesn't count.
 
 use feedline_shm::peer::Peer;
 
-/// The other users and groups. Whoever fills this in resolves their names.
+/// The other users and groups, by number: the caller resolves names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allow {
     /// Users.

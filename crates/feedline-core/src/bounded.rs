@@ -10,11 +10,11 @@ pub const MAX_ENTRIES: usize = 1 << 18;
 
 /// A list of plain entries.
 pub(crate) fn list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
-    weighed(deserializer, |_| 1)
+    nested_list(deserializer, |_| 1)
 }
 
 /// A list of entries that hold further entries.
-pub(crate) fn weighed<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+pub(crate) fn nested_list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
     weight: fn(&T) -> usize,
 ) -> Result<Vec<T>, D::Error> {

@@ -67,7 +67,7 @@ impl ControlClient {
     /// again.
     pub fn stats(&mut self, timeout: Duration) -> Result<ServerStats, Error> {
         self.ask_stats()?;
-        self.hear_stats(timeout)
+        self.receive_stats(timeout)
     }
 
     /// Asks for the numbers without waiting for the answer: several servers can be asked at once.
@@ -83,10 +83,10 @@ impl ControlClient {
     }
 
     /// The answer to the last question.
-    pub fn hear_stats(&mut self, timeout: Duration) -> Result<ServerStats, Error> {
+    pub fn receive_stats(&mut self, timeout: Duration) -> Result<ServerStats, Error> {
         let deadline = Instant::now() + timeout;
         loop {
-            match self.hear(deadline)? {
+            match self.receive(deadline)? {
                 Some(Reply::Stats(stats)) => {
                     self.unanswered = self.unanswered.saturating_sub(1);
                     // Earlier questions were asked when the server didn't answer.
@@ -127,7 +127,7 @@ impl ControlClient {
         self.ask(&Request::Stop)?;
         let deadline = Instant::now() + timeout;
         loop {
-            match self.hear(deadline) {
+            match self.receive(deadline) {
                 Ok(Some(Reply::Refused { why, .. })) => return Err(Error::Protocol(why)),
                 Ok(Some(_)) => {}
                 Ok(None) => return Ok(false),
@@ -146,7 +146,7 @@ impl ControlClient {
 
     /// What the server said when it ended; `None` if it has not ended, or could not say anything.
     pub fn end_notice(&mut self) -> Option<EndNotice> {
-        while let Ok(Some(_)) = self.hear(Instant::now()) {}
+        while let Ok(Some(_)) = self.receive(Instant::now()) {}
         self.end_notice.clone()
     }
 
@@ -156,7 +156,7 @@ impl ControlClient {
     }
 
     /// The next message; `None` when the time is over.
-    fn hear(&mut self, deadline: Instant) -> Result<Option<Reply>, Error> {
+    fn receive(&mut self, deadline: Instant) -> Result<Option<Reply>, Error> {
         loop {
             let received = self.channel.receive::<Reply>();
             if let Some((reply, _)) = received.map_err(|error| self.lost(&error))? {

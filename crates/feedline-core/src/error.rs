@@ -9,7 +9,7 @@ use crate::explain::Explanation;
 use crate::options::{Name, Value};
 use crate::text;
 
-/// Why a feed ended before its time. It travels to every consumer, and is worded there.
+/// Why a feed ended early. It is sent to every consumer, and worded there.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
     /// Whose fault.
@@ -132,7 +132,7 @@ impl Error {
         move |source| Self::Io { what, source }
     }
 
-    /// For whoever shows it to a person.
+    /// As data, to be worded for its reader.
     pub fn explanation(&self) -> Explanation {
         match self {
             Self::ServerLost(what)

@@ -1,6 +1,6 @@
-//! What a person is told: what happened and why, and what to do about it.
+//! Messages for people: what happened and why, and what to do about it.
 //!
-//! An explanation names options as data. Whoever shows it words it for its [`Reader`]: `history="2GB"` for somebody who writes Python,
+//! An explanation names options as data. The program that shows it words it for its [`Reader`]: `history="2GB"` for somebody who writes Python,
 //! `--history 2GB` for somebody at a command line. It travels as data, too: a server's failure is worded where it is shown.
 
 use std::fmt::{self, Display, Formatter, Write};
@@ -165,21 +165,21 @@ fn boundary(words: &str, at: usize) -> usize {
     (0..=at).rev().find(|&at| words.is_char_boundary(at)).unwrap_or(0)
 }
 
-/// For whoever writes Python, as all do who attach.
+/// Worded for Python, which everybody who attaches writes.
 impl Display for Mention {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(&self.worded(Reader::Python))
     }
 }
 
-/// For whoever writes Python, as all do who attach.
+/// Worded for Python, which everybody who attaches writes.
 impl Display for Text {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(&self.worded(Reader::Python))
     }
 }
 
-/// For whoever writes Python, as all do who attach.
+/// Worded for Python, which everybody who attaches writes.
 impl Display for Explanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(&self.worded(Reader::Python))

@@ -20,7 +20,7 @@ use crate::dim_order::DimOrder;
 use crate::error::{Failure, FailureKind};
 use crate::explain::Explanation;
 use crate::options::Name;
-use crate::ring_info::{RingInfo, Told, strides};
+use crate::ring_info::{ReportedLength, RingInfo, strides};
 use crate::schema::{ArrayKind, DType, Field, Schema, len_bytes};
 use crate::stats::{ConsumerStats, Event, ServerStats};
 use crate::structure::{Class, Key, Node, Structure};
@@ -311,7 +311,7 @@ fn infos() -> Vec<RingInfo> {
         replays: false,
         epochs: Some(3),
         source_batch: 8,
-        told: Some(Told { samples: 64, batch_size: 8 }),
+        reported: Some(ReportedLength { samples: 64, batch_size: 8 }),
         schema: schema.into(),
     };
     vec![info(cut, 0), info(bare, 0), info(whole, 64 << 10)]

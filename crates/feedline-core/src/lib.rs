@@ -1,4 +1,4 @@
-//! One loader, many trainers: the log of samples, its server and its consumers.
+//! One loader, many jobs: the log of samples, its server and its consumers.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | [`ring_info`] | a ring as its server describes it |
 //! | [`stats`] | a feed's numbers |
 //! | [`options`] | what a user may choose of a server: every option, declared once |
-//! | [`explain`] | what a person is told, with options as data |
+//! | [`explain`] | messages for people, with options as data |
 //! | [`wire`] | the messages between the two |
 //! | [`names`] | how a feed is found |
 //! | [`proc`] | what the kernel tells about processes |

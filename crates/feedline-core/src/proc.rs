@@ -87,12 +87,12 @@ fn state_words(state: char) -> &'static str {
 }
 
 /// Foreign text, made safe for a terminal: nothing in it moves the cursor or reverses the line.
-pub(crate) fn harmless(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() || turns(c) { ' ' } else { c }).collect()
+pub(crate) fn sanitized(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() || is_bidi_mark(c) { ' ' } else { c }).collect()
 }
 
-/// Marks of direction, and similar ones.
-fn turns(c: char) -> bool {
+/// Marks that change the direction of writing, and similar ones.
+fn is_bidi_mark(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{61c}')
 }
 
@@ -101,7 +101,7 @@ pub fn command(pid: u32) -> Option<String> {
     let mut bytes = Vec::new();
     File::open(format!("/proc/{pid}/cmdline")).ok()?.take(LONGEST_COMMAND).read_to_end(&mut bytes).ok()?;
     let arguments = bytes.split(|&byte| byte == 0).filter(|argument| !argument.is_empty());
-    Some(harmless(&arguments.map(String::from_utf8_lossy).collect::<Vec<_>>().join(" ")))
+    Some(sanitized(&arguments.map(String::from_utf8_lossy).collect::<Vec<_>>().join(" ")))
 }
 
 /// How much of a process's memory is in RAM, and how much of that is in no file, ring or other shared memory.

@@ -14,9 +14,9 @@ pub enum Mode {
 /// Why batches are copied although the user didn't ask for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopiesBecause {
-    /// The trainer writes in place: making its pages private would cost more.
+    /// The job writes in place: making its pages private would cost more.
     Writes,
-    /// The trainer keeps batches: leaving it the pages would cost more.
+    /// The job keeps batches: leaving it the pages would cost more.
     Keeps,
     /// The feed waits for nobody: what isn't copied may be overwritten.
     FeedSkips,

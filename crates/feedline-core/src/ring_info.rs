@@ -34,14 +34,14 @@ pub struct RingInfo {
     /// How many samples the source's first batch had.
     pub source_batch: u64,
     /// What the source reports about its samples, where they can't be counted because batches travel whole.
-    pub told: Option<Told>,
+    pub reported: Option<ReportedLength>,
     /// What is in it.
     pub schema: Arc<Schema>,
 }
 
 /// What a source reports about itself: how many samples an epoch has, in batches of which size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct ReportedLength {
     /// In an epoch.
     pub samples: u64,
     /// In each batch but the last.

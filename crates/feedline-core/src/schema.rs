@@ -154,7 +154,7 @@ pub enum Schema {
 }
 
 fn fields<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Field>, D::Error> {
-    bounded::weighed(deserializer, |field: &Field| {
+    bounded::nested_list(deserializer, |field: &Field| {
         1 + 2 * field.shape.len() + field.subclass.as_ref().map_or(0, |subclass| subclass.weight())
     })
 }

@@ -87,7 +87,7 @@ impl Node {
 pub struct Structure(#[serde(deserialize_with = "nodes")] pub Vec<Node>);
 
 fn nodes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Node>, D::Error> {
-    bounded::weighed(deserializer, |node| match node {
+    bounded::nested_list(deserializer, |node| match node {
         // How many children a tuple claims costs nothing; that they are there is checked by `is_sound`.
         Node::Leaf | Node::Tuple(_) | Node::List(_) => 1,
         named => 1 + named.children(),

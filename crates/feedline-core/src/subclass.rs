@@ -46,7 +46,7 @@ pub enum Scalar {
 }
 
 fn attributes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, Plain)>, D::Error> {
-    bounded::weighed(deserializer, |(_, value)| 1 + value.len())
+    bounded::nested_list(deserializer, |(_, value)| 1 + value.len())
 }
 
 impl Plain {

@@ -25,7 +25,7 @@ struct Header {
 }
 
 fn entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Entry>, D::Error> {
-    bounded::weighed(deserializer, |entry| match entry {
+    bounded::nested_list(deserializer, |entry| match entry {
         Entry::Array { shape, subclass, .. } => {
             1 + 2 * shape.len() + subclass.as_ref().map_or(0, |class| class.weight())
         }

@@ -242,7 +242,7 @@ impl Channel {
         Ok(Some((message, self.fds.drain(..fds).collect())))
     }
 
-    /// Tells the other side, whoever else has the socket open.
+    /// Ends the connection for the other side, even if another process has the socket open.
     pub fn shut_down(&self) {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }

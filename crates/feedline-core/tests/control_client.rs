@@ -22,13 +22,13 @@ fn the_answer_is_to_the_last_question() {
     client.ask_stats().unwrap();
     std::thread::sleep(PAUSE);
     client.ask_stats().unwrap();
-    let second = client.hear_stats(TIMEOUT).unwrap().uptime_secs;
+    let second = client.receive_stats(TIMEOUT).unwrap().uptime_secs;
     assert!(second >= before + 0.1, "{second} after {before}");
     // However often one asks, all answers are heard, and none is left for the next question.
     for _ in 0..20 {
         client.ask_stats().unwrap();
     }
-    let third = client.hear_stats(TIMEOUT).unwrap().uptime_secs;
+    let third = client.receive_stats(TIMEOUT).unwrap().uptime_secs;
     std::thread::sleep(PAUSE);
     let last = client.stats(TIMEOUT).unwrap().uptime_secs;
     assert!(last >= third + 0.1, "{last} after {third}");

@@ -135,7 +135,7 @@ fn mend(target: &str, bytes: &mut [u8], random: &mut Random) {
     }
 }
 
-/// What is being run, for whoever has to tell of a failure.
+/// What is being run, for the report of a failure.
 static RUNNING: Mutex<(String, Vec<u8>)> = Mutex::new((String::new(), Vec::new()));
 static BEGAN_MILLIS: AtomicU64 = AtomicU64::new(0);
 

@@ -105,7 +105,7 @@ fn send_with_descriptors(socket: &UnixStream, bytes: &[u8]) {
 }
 
 /// What a consumer says in its life, to be said in any order and any number of times. Not that it wants the newest, nor what is
-/// behind the only epoch: whoever has no more to read there may well let it end.
+/// behind the only epoch: a consumer that has no more to read there may let it end.
 fn sentences() -> [Vec<u8>; 13] {
     let join = |number, batch_size, entry| frame(&Request::Join(Join::new(number, batch_size, entry)));
     let join_as = |rank, world, is_rejoining, entry| {

@@ -33,7 +33,7 @@ fn a_crowd_takes_no_more_than_its_share_and_goes_away_again() {
         // 24 at two descriptors each, and our ends.
         std::thread::sleep(Duration::from_millis(300));
         assert!(descriptors() <= before + crowd.len() + 2 * 24, "{before} before, {} now", descriptors());
-        // Who comes now waits until the silent are dropped; who was there before them goes on.
+        // A consumer that comes now waits until the silent peers are dropped; one that came before them goes on.
         let late = Consumer::attach(config("crowd", 7), &mut || Ok(()));
         late.expect("the silent were dropped");
         read_all(&mut early);

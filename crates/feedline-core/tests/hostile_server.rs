@@ -39,7 +39,7 @@ fn cut(fields: Vec<Field>) -> RingInfo {
         replays: false,
         epochs: None,
         source_batch: 8,
-        told: None,
+        reported: None,
         schema: Schema::Cut { structure, fields }.into(),
     }
 }
@@ -91,7 +91,7 @@ fn consume(name: &str, sent: Sent, wanted: Config) -> Result<(), Error> {
     consume_until(name, sent, wanted, |_| began.elapsed() >= TIMEOUT)
 }
 
-/// The same, until this says that it has waited enough. It is told how often the consumer has asked whether the server lives.
+/// The same, until this says that it has waited enough. It gets how often the consumer has asked whether the server lives.
 fn consume_until(name: &str, sent: Sent, wanted: Config, is_enough: impl Fn(u32) -> bool) -> Result<(), Error> {
     let pings = AtomicU32::new(0);
     let folder = folder();

@@ -2,15 +2,15 @@
 
 use std::ffi::OsString;
 
-use feedline_cli::{Host, Outcome};
+use feedline_cli::{Invocation, Outcome};
 use pyo3::prelude::*;
 
 /// Runs a command line; `command` is how to start this program again. Returns an exit code, or the name of a command that is left
 /// to Python and its options as JSON.
 #[pyfunction]
 pub fn cli(py: Python<'_>, args: Vec<OsString>, command: Vec<OsString>) -> (Option<u8>, String, String) {
-    let host = Host { command, is_python: true };
-    match py.detach(|| feedline_cli::main(args, &host)) {
+    let invocation = Invocation { command, is_python: true };
+    match py.detach(|| feedline_cli::main(args, &invocation)) {
         Outcome::Exit(code) => (Some(code), String::new(), String::new()),
         Outcome::Python { command, options } => (None, command.to_owned(), options.to_string()),
     }

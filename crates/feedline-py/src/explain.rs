@@ -12,7 +12,7 @@ use pyo3::types::{PyString, PyTuple};
 
 use crate::options::{from_python, to_python};
 
-/// Words an explanation for whoever writes Python, or for whoever sits at a command line.
+/// Words an explanation, with keywords for Python or with flags for a command line.
 #[pyfunction]
 pub fn worded(what: &Bound<'_, PyTuple>, hint: &Bound<'_, PyTuple>, for_command_line: bool) -> PyResult<String> {
     let explanation = Explanation { what: text(what)?, hint: text(hint)? };

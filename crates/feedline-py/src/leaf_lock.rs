@@ -38,9 +38,9 @@ impl<T> LeafLock<T> {
     }
 
     /// Reads or changes the data. Brief: other threads wait, perhaps with the GIL.
-    pub fn with<R>(&self, look: impl FnOnce(&mut T) -> R + Ungil) -> R {
+    pub fn with<R>(&self, access: impl FnOnce(&mut T) -> R + Ungil) -> R {
         let _held = Held::begin();
-        look(&mut self.0.lock())
+        access(&mut self.0.lock())
     }
 
     pub fn get_mut(&mut self) -> &mut T {
@@ -50,5 +50,5 @@ impl<T> LeafLock<T> {
 
 /// Called before this thread asks for the GIL.
 pub fn assert_none_held() {
-    assert!(!IS_HELD.get(), "whoever holds a leaf lock must not ask for the GIL");
+    assert!(!IS_HELD.get(), "a thread that holds a leaf lock must not ask for the GIL");
 }

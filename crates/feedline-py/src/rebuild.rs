@@ -128,7 +128,7 @@ impl Rebuilder {
                 let exported = Exported::new(window.clone(), *dtype, shape.clone(), order.clone());
                 let array = self.array(py, *kind, exported)?;
                 return match (subclass, self.format) {
-                    (Some(subclass), Format::AsYielded | Format::Torch) => self.dressed(py, array, subclass),
+                    (Some(subclass), Format::AsYielded | Format::Torch) => self.with_class(py, array, subclass),
                     _ => Ok(array),
                 };
             }
@@ -191,7 +191,7 @@ impl Rebuilder {
 
 /// The class of a tensor, with its attributes.
 impl Rebuilder {
-    fn dressed<'py>(
+    fn with_class<'py>(
         &mut self,
         py: Python<'py>,
         tensor: Bound<'py, PyAny>,
@@ -247,7 +247,7 @@ fn numpy_dtype<'py>(py: Python<'py>, dtype: DType) -> PyResult<Bound<'py, PyAny>
 }
 
 fn records(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
-    py.import("feedline._records")
+    py.import("feedline._batch_classes")
 }
 
 fn dict<'py>(py: Python<'py>, keys: &[Key], children: Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyDict>> {

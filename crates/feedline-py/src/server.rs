@@ -19,7 +19,7 @@ use crate::logging::{deliver, detached};
 use crate::options::ServerOptions;
 use crate::stack_request::ask_for_stack;
 
-/// What consumers are told after a Ctrl-C.
+/// The reason that consumers get after a Ctrl-C.
 const INTERRUPTED: &str = "it was interrupted (Ctrl-C)";
 
 /// A name that is held, a socket that listens, and a log to fill.
@@ -53,8 +53,8 @@ pub fn folder_path() -> PathBuf {
     names::folder()
 }
 
-/// The run of a shared feed that a server which is being started belongs to: the one before, if somebody may still come back to
-/// it, or another. With it, why nobody will be able to come back to it, if so.
+/// The run of a shared feed that a new server belongs to: the previous one, if a consumer may still come back to it, or a new
+/// one. With it, the reason why no consumer will be able to come back to it, if there is one.
 #[pyfunction]
 pub fn begin_run(py: Python<'_>, name: &str, before: Option<u64>) -> (u64, Option<String>) {
     let (run, error) = py.detach(|| names::runs::begin(&names::folder(), name, before));
@@ -158,7 +158,7 @@ impl ServerCore {
         self.server.samples_per_epoch()
     }
 
-    /// Ends the feed because the loader raised this outside of `run`. Raises what consumers get, who are told until `stop`.
+    /// Ends the feed because the loader raised this outside of `run`. Raises what consumers get until `stop`.
     fn fail(&self, py: Python<'_>, message: String, raised: Bound<'_, PyAny>) -> PyResult<()> {
         let raised = PyErr::from_value(raised);
         let failure = Failure::new(FailureKind::Loader, message).raised(class_name(py, &raised));
@@ -179,7 +179,7 @@ impl ServerCore {
         detached(py, || self.server.stop(why));
     }
 
-    /// By way of JSON: the keys are the names of `ServerStats`, as wherever it is shown.
+    /// By way of JSON: the keys are the field names of `ServerStats`, as everywhere.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         if !self.server.is_here() {
             let error = Error::Invalid(

@@ -1,6 +1,6 @@
 //! Tensors of subclasses: a plain tensor, and the class and attributes of the instance.
 //!
-//! `feedline._records` has the other half, and the rules: which classes can travel, and how a consumer finds them again.
+//! `feedline._batch_classes` has the other half, and the rules: which classes can travel, and how a consumer finds them again.
 
 use feedline_core::{Plain, Scalar, Subclass};
 use pyo3::exceptions::PyTypeError;
@@ -20,7 +20,7 @@ pub fn split<'py>(tensor: &Bound<'py, PyAny>) -> Result<(Bound<'py, PyAny>, Subc
         }
         Refusal::Raised(error)
     };
-    let split = py.import("feedline._records")?.call_method1("split_tensor", (tensor,)).map_err(refused)?;
+    let split = py.import("feedline._batch_classes")?.call_method1("split_tensor", (tensor,)).map_err(refused)?;
     let (plain, state): (Bound<'py, PyAny>, Bound<'py, PyDict>) = split.extract()?;
     let mut attributes = Vec::with_capacity(state.len());
     for (name, value) in state {

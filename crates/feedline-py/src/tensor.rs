@@ -112,7 +112,7 @@ fn from_dlpack(code: u8, bits: u8, lanes: u16) -> Option<DType> {
 }
 
 unsafe extern "C" fn delete(managed: *mut DlManagedTensor) {
-    // SAFETY: called once by whoever took the tensor, or by our capsule if nobody did; `context` is the box made in
+    // SAFETY: called once by the library that took the tensor, or by our capsule if nobody did; `context` is the box made in
     // `Unowned::new`.
     let context = unsafe { (*managed).context };
     // SAFETY: as above.
@@ -120,7 +120,7 @@ unsafe extern "C" fn delete(managed: *mut DlManagedTensor) {
 }
 
 unsafe extern "C" fn drop_capsule(capsule: *mut ffi::PyObject) {
-    // SAFETY: Python calls this with the capsule that is going away; whoever took the tensor has renamed it.
+    // SAFETY: Python calls this with the capsule that is going away; the library that took the tensor has renamed it.
     let is_ours = unsafe { ffi::PyCapsule_IsValid(capsule, NAME.as_ptr()) } == 1;
     if is_ours {
         // SAFETY: the name was just checked, so the pointer is the one that `capsule` put there.

@@ -1,4 +1,4 @@
-//! Children that don't outlive whoever started them.
+//! Children that don't outlive the process that started them.
 
 use std::io;
 use std::os::unix::process::CommandExt;

@@ -9,7 +9,7 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2, read};
 
 use crate::RingError;
 
-/// One side's end of an eventfd. Ringing twice before the other side looks is ringing once.
+/// One side's end of an eventfd. Ringing twice before the other side reads it is ringing once.
 #[derive(Debug)]
 pub struct Doorbell(OwnedFd);
 
@@ -20,7 +20,7 @@ impl Doorbell {
         eventfd(0, flags).map(Self).map_err(RingError::os("creating an eventfd"))
     }
 
-    /// The other end, received from a peer: an eventfd that doesn't block, and nothing else. A pipe could block whoever rings,
+    /// The other end, received from a peer: an eventfd that doesn't block, and nothing else. A pipe could block the process that rings,
     /// and what is written to a file in the name of another could do harm.
     pub fn accept(fd: OwnedFd) -> Result<Self, RingError> {
         let bad = |why: String| RingError::BadDescriptor { what: "the doorbell", why };
@@ -29,7 +29,7 @@ impl Doorbell {
         if kind.as_bytes() != b"anon_inode:[eventfd]" {
             return Err(bad(format!("no eventfd but {}", kind.to_string_lossy())));
         }
-        let flags = fcntl_getfl(&fd).map_err(RingError::os("looking at a doorbell"))?;
+        let flags = fcntl_getfl(&fd).map_err(RingError::os("reading a doorbell's flags"))?;
         if !flags.contains(OFlags::NONBLOCK) {
             return Err(bad("it can block".into()));
         }

@@ -24,7 +24,7 @@ static TABLES: Mutex<Vec<Weak<dyn Table>>> = Mutex::new(Vec::new());
 /// A table of leases, as the process sees it.
 pub(crate) trait Table: Send + Sync {
     /// Lets go of what its server waits for.
-    fn relieve(&self);
+    fn release_under_pressure(&self);
 
     /// What has to be done in the parent before a child exists.
     fn before_fork(&self);

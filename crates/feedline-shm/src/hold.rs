@@ -4,7 +4,7 @@ use crate::{HeadReader, LeaseTable, RingWriter};
 
 /// Why the server doesn't overwrite samples while somebody copies them, or how to find out that it did.
 ///
-/// Whoever copies from a ring says which of these it is, and gets nothing if it turns out not to hold.
+/// A caller that copies from a ring says which of these it is, and gets nothing if it turns out not to hold.
 #[derive(Clone, Copy)]
 pub enum Hold<'a> {
     /// The cursor of this table, or one of its leases, is at or before them. The table's count is ahead of the ring's by
@@ -17,7 +17,7 @@ pub enum Hold<'a> {
     },
     /// Nothing does: the head page tells, afterwards, what may have been overwritten meanwhile.
     Nobody(&'a HeadReader),
-    /// The only one who can write is lent out for that time. A ring that can be claimed ([`Claimable`](crate::Claimable)) never
+    /// The only writer is borrowed for that time. A ring that can be claimed ([`Claimable`](crate::Claimable)) never
     /// is.
     Writer(&'a RingWriter),
 }

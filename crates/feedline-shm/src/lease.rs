@@ -167,9 +167,9 @@ impl LeaseTable {
     }
 
     /// Lets go of every lease of this process, of whatever feed, that a server waits for.
-    pub fn relieve_process() {
+    pub fn release_all_under_pressure() {
         for table in tables() {
-            table.relieve();
+            table.release_under_pressure();
         }
     }
 
@@ -204,7 +204,7 @@ impl Held {
 }
 
 impl Table for LeaseTable {
-    fn relieve(&self) {
+    fn release_under_pressure(&self) {
         let in_the_way = |wanted| wanted != UNKNOWN && self.oldest().is_some_and(|first| first < wanted);
         while self.origin.is_here() && in_the_way(self.head.wanted()) && self.keep_oldest() {}
     }

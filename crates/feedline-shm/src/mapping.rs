@@ -80,7 +80,7 @@ impl Span {
 
 impl Drop for Span {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by us as a whole, and whoever borrowed from it is gone.
+        // SAFETY: the range was mapped by us as a whole, and every borrower of it is gone.
         let _ = unsafe { munmap(self.mapped.as_ptr().cast(), self.len_bytes) };
     }
 }
@@ -151,7 +151,7 @@ impl Mapping {
     /// Asks the kernel for huge pages under the large lanes of a ring that nobody uses yet. About 10 ms for 100 MB.
     ///
     /// Looking for private pages is ten times cheaper then, and so is the first touch. Where the kernel can't (before
-    /// Linux 6.1, or for want of memory in one piece) everything works with small ones.
+    /// Linux 6.1, or where no memory in one piece is free) everything works with small ones.
     pub(crate) fn use_huge_pages(&self) {
         for (index, mapped) in self.lanes.iter().enumerate().filter(|(_, mapped)| mapped.lane.is_huge()) {
             let len_bytes = mapped.lane.len_bytes as usize;
@@ -180,7 +180,7 @@ impl Mapping {
         self.kept.load(Ordering::Relaxed)
     }
 
-    /// Whether a trainer wrote into a range. Says no once pages were made private on purpose: then nobody can tell.
+    /// Whether a job wrote into a range. Says no once pages were made private on purpose: then nobody can tell.
     pub fn was_written(&self, pages: &PrivatePages, lane: usize, position: u128, len_bytes: usize) -> bool {
         let start = self.address(lane, position, len_bytes).as_ptr() as usize;
         len_bytes > 0 && !self.has_kept() && pages.any_private(start, len_bytes)
@@ -259,7 +259,7 @@ fn populate(first: usize, len_bytes: usize) {
     }
     for address in (first..first + len_bytes).step_by(page_size() as usize) {
         // SAFETY: the byte is mapped and writable; it is accessed atomically here, and OR of zero keeps its value even if
-        // a trainer's thread writes to it at the same time.
+        // a thread of the job writes to it at the same time.
         let byte = unsafe { AtomicU8::from_ptr(std::ptr::with_exposed_provenance_mut(address)) };
         byte.fetch_or(0, Ordering::Relaxed);
     }

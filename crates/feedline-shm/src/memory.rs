@@ -40,7 +40,7 @@ pub trait Memory: fmt::Debug + Send + Sync {
     /// Forbids every writable mapping but those that exist already, and every change of the length. What exists writes on.
     fn seal_writer(&mut self) -> Result<(), RingError>;
 
-    /// A descriptor for another process, after [`Self::seal_writer`]. Whoever has it can read all bytes, also once this end is
+    /// A descriptor for another process, after [`Self::seal_writer`]. A process that has it can read all bytes, also once this end is
     /// gone, and can neither write nor shorten them.
     fn share(&self) -> Result<OwnedFd, RingError>;
 

@@ -136,7 +136,7 @@ impl PrivatePages {
 
 fn equal(left: *const u8, right: *const u8, len_bytes: usize) -> bool {
     // Not through references: there is no lease yet. SAFETY: both ranges were checked by `Mapping::address` and are mapped;
-    // the caller's cursor keeps the server from writing to them. A trainer's thread that writes into an earlier batch
+    // the caller's cursor keeps the server from writing to them. A thread of the job that writes into an earlier batch
     // touches other bytes of the page.
     let order = unsafe { libc::memcmp(left.cast(), right.cast(), len_bytes) };
     order == 0

@@ -306,7 +306,7 @@ impl HeadWords {
         self.tick.load(Ordering::Relaxed)
     }
 
-    /// The same as the kernel's futex. Not for other crates: who has the atomic can store to it.
+    /// The same as the kernel's futex. Not for other crates: a holder of the atomic can store to it.
     #[cfg(not(loom))]
     pub(crate) fn futex(&self) -> &AtomicU32 {
         &self.tick
@@ -362,7 +362,7 @@ impl CursorWords {
 
     /// Whether it rests.
     pub fn is_resting(&self) -> bool {
-        // Acquire: who asks for its leases next must not see older ones.
+        // Acquire: a caller that asks for its leases next must not see older ones.
         self.rest.load(Ordering::Acquire) == RESTING
     }
 

@@ -61,7 +61,7 @@ impl Window {
     }
 
     /// Fills `out` with the bytes from an offset on. There is no `&[u8]` of them to be had: a tensor over the same bytes may
-    /// be written to at any time, by whoever has it.
+    /// be written to at any time, by any process that has it.
     ///
     /// # Panics
     /// If they are not all inside.

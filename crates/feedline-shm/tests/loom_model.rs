@@ -1,4 +1,4 @@
-//! Every interleaving of one server, those who fill its claims, and one consumer on a ring of one or two slots.
+//! Every interleaving of one server, the threads that fill its claims, and one consumer on a ring of one or two slots.
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg loom" cargo test -p feedline-shm --test loom_model --release
@@ -147,7 +147,7 @@ struct State {
     producer_sleeps: bool,
 }
 
-/// One who fills claims, and the claim that it was given.
+/// A thread that fills claims, and the claim that it was given.
 #[derive(Default)]
 struct Filler {
     claim: Mutex<Option<u64>>,

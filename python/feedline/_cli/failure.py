@@ -26,7 +26,7 @@ class UsageError(CommandFailedError):
 
 
 def in_flags(error: FeedlineError) -> str:
-    """What an error says, for whoever sits at a command line: options are flags."""
+    """What an error says, for a command line: options are flags."""
     message = error.args[0] if error.args else ""
     return message.for_command_line() if isinstance(message, Explanation) else str(error)
 

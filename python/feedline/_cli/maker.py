@@ -158,12 +158,12 @@ def _imported(target: _Target) -> types.ModuleType:
         raise CommandFailedError(
             f"{_origin(target)} ended with sys.exit({error.code!r}) while it was imported\n"
             f"{trace_of(error)}\n"
-            '  put what is for scripts alone under: if __name__ == "__main__":'
+            '  put code that only a script needs under: if __name__ == "__main__":'
         ) from error
     except BaseException as error:
         if isinstance(error, ModuleNotFoundError) and _is_itself(error.name, target):
             raise UsageError(
-                f"there is no module {error.name} (looked from {os.getcwd()} on)\n"
+                f"there is no module {error.name} (searched from {os.getcwd()} on)\n"
                 "  name a file instead, such as data.py:make_loader, or go to the folder that "
                 "the package is in"
             ) from None

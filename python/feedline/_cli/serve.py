@@ -1,10 +1,10 @@
-"""``feedline serve``: a loader from a file or a module, served until it is over or told to end.
+"""``feedline serve``: a loader from a file or a module, served until it is over or asked to end.
 
 The loader runs in the main thread, as in a script of its own. A second thread shows how things
-stand, hears signals, and sees to it that a loader that hangs doesn't keep the process.
+stand, handles signals, and ends the process even if the loader hangs.
 
 ```text
-serving ──epochs done and read──▶ 0          ──Ctrl-C──▶ consumers told ──▶ 130
+serving ──epochs done and read──▶ 0          ──Ctrl-C──▶ consumers get the reason ──▶ 130
    │    ──the loader raises─────▶ 1          ──again, or no answer for a while──▶ killed
    └────SIGTERM, SIGHUP, `feedline stop`, nobody left (--linger-secs)──▶ 0
 ```
@@ -97,7 +97,7 @@ def _server(loader: Any, name: str, options: ServerOptions) -> Server:
 
 
 def _check(name: str, options: ServerOptions) -> None:
-    """Look at all that can be looked at without the loader."""
+    """Check everything that can be checked without the loader."""
     try:
         check_name(name)
         check_options("serve", options)
@@ -106,7 +106,7 @@ def _check(name: str, options: ServerOptions) -> None:
 
 
 def _as_typed(error: FeedlineError) -> CommandFailedError:
-    """The same error for whoever typed the command."""
+    """The same error, for the user who typed the command."""
     is_misuse = isinstance(error, FeedValueError)
     return (UsageError if is_misuse else CommandFailedError)(in_flags(error))
 
@@ -214,7 +214,7 @@ class _Serving:
         self._screen.status("")
 
     def _end_by(self, number: int) -> None:
-        """Tell consumers why; called by whichever thread hears of the signal first."""
+        """Send consumers the reason; called by the thread that notices the signal first."""
         if self._core.stats()["state"] not in ("starting", "running"):
             return
         self._number = number
@@ -252,7 +252,7 @@ class _Serving:
             # What the loader raised since, it raised because it was interrupted.
             return gave_up.for_command_line()
         if error is None:
-            return f'feed "{name}" failed\n  look at the log above'
+            return f'feed "{name}" failed\n  read the log above'
         if isinstance(error, FeedlineError) and not isinstance(error, LoaderError):
             return in_flags(error)
         cause = error.__cause__ or error
@@ -280,7 +280,7 @@ def _exit_code(number: int) -> int:
 class _ToScreen(logging.Handler):
     """Shows warnings above the bar, unless the loader's module has set up logging itself.
 
-    An error ends the feed, and is told then.
+    An error ends the feed, and is reported then.
     """
 
     def __init__(self, screen: Screen) -> None:

@@ -117,7 +117,7 @@ def how_it_ended(status: int) -> str:
     if status >= 0:
         return f"ended with exit code {status}"
     names = {number.value: number.name for number in signal.Signals}
-    often = ": often for want of memory" if -status == signal.SIGKILL else ""
+    often = ": often because memory ran out" if -status == signal.SIGKILL else ""
     return f"was killed by {names.get(-status, f'signal {-status}')}{often}"
 
 

@@ -2,7 +2,7 @@
 
     python -m feedline.demo.job {loader,feed} FOLDER BATCH_SIZE
 
-Only the line that makes the iterable differs between the halves. The network looks at every eighth
+Only the line that makes the iterable differs between the halves. The network sees every eighth
 pixel, so that a step costs little beside the decoding: the case of a GPU that waits for its CPU.
 
 Standard output carries one JSON object a line: ``{"at", "samples", "batches"}`` after each step, at

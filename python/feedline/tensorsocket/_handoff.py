@@ -55,7 +55,7 @@ class Handoff:
         """Wait for the loop."""
         with self._changed:
             me = threading.get_ident()
-            # Whoever waits here waits for the loop: that is the stack to show.
+            # A thread that waits here waits for the loop, whose stack is the one to show.
             _stack.driven_by[me] = self._driver
             try:
                 self._changed.wait_for(lambda: self._slot is not _EMPTY or self._is_closed)

@@ -176,7 +176,7 @@ class TensorConsumer:
                 self._batches = None
 
     def _settle(self) -> None:
-        """Look whether it did all the same, since it waits for nobody for ever; then begin anew."""
+        """Check whether it did all the same: it waits for nobody for ever. Then begin anew."""
         try:
             self._held.append(self._take())
         except StalledError:

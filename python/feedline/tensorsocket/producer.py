@@ -30,7 +30,7 @@ _STEP_SECS = 0.5
 _GATHER_SECS = 2.0
 # How long the others wait for a consumer that stands still.
 _STALL_SECS = 60.0
-# Their defaults; who leaves them alone gets a feed's own.
+# TensorSocket's defaults; an argument that is left at its default becomes the feed's own.
 _BUFFER, _PRODUCER_BATCH = 10, 8
 
 _OVER = object()
@@ -114,7 +114,7 @@ class TensorProducer:
 
     @property
     def consumers(self) -> dict[str, dict[str, Any]]:
-        """Who is attached, with counts as in ``feedline.Server.stats``."""
+        """The consumers that are attached, with counts as in ``feedline.Server.stats``."""
         attached = self._server.stats()["consumers"]
         return {f"{who['pid']}-{number}": who for number, who in enumerate(attached)}
 
@@ -215,7 +215,7 @@ class TensorProducer:
             _open.discard(self)
 
     def _drain(self) -> None:
-        """Wait until the server is done; whoever is attached reads what is there."""
+        """Wait until the server is done; consumers that are attached read what is there."""
         with contextlib.suppress(FeedlineError):
             while not self._server.wait(0.1):
                 if not self._server.stats()["consumers"]:

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 pub use self::server_options::ServerOptions;
 
-/// One loader, many trainers: share a data loader between all training jobs on this machine.
+/// One loader, many jobs: share a data loader between all training jobs on this machine.
 #[derive(Debug, Parser)]
 #[command(
     name = "feedline",
@@ -45,7 +45,7 @@ pub enum Command {
     Ls(Ls),
     /// Show live who is attached, who waits for whom, and what to change
     Top(Top),
-    /// End feeds; their consumers are told
+    /// End feeds; each consumer gets an error that says so
     Stop(Stop),
     /// Check what this machine offers, with a real round trip
     Doctor(Doctor),
@@ -53,7 +53,7 @@ pub enum Command {
     Bench(Bench),
     /// Show all feeds in a browser
     Dashboard(Dashboard),
-    /// Give numbers to Prometheus, or to a file
+    /// Export numbers to Prometheus, or to a file
     Metrics(Metrics),
     /// Print a completion script for a shell
     Completions(Completions),
@@ -85,7 +85,7 @@ pub struct Demo {
 /// What makes a loader.
 #[derive(Debug, Args, Serialize)]
 pub struct Maker {
-    /// FILE.py:FUNCTION or package.module:FUNCTION; the function is called once and gives the loader
+    /// FILE.py:FUNCTION or package.module:FUNCTION; the function is called once and returns the loader
     #[arg(value_name = "FILE.py:make_loader")]
     pub loader: String,
     /// An argument for the function; a Python literal, or else a string. May be given again
@@ -168,18 +168,18 @@ pub struct Ls {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   feedline top                     live; q quits
-  feedline top --once              one look, as text
-  feedline top images --json       one look at one feed, as JSON")]
+  feedline top --once              the numbers once, as text
+  feedline top images --json       the numbers of one feed once, as JSON")]
 pub struct Top {
     /// Only these feeds
     pub names: Vec<String>,
-    /// Look once, and print
+    /// Print the numbers once
     #[arg(long)]
     pub once: bool,
-    /// Look once, and print JSON
+    /// Print the numbers once, as JSON
     #[arg(long)]
     pub json: bool,
-    /// Time between two looks
+    /// Time between two updates
     #[arg(long, value_name = "SECS", default_value_t = 1.0, value_parser = interval, allow_negative_numbers = true)]
     pub interval_secs: f64,
 }
@@ -190,7 +190,7 @@ pub struct Top {
   feedline stop images
   feedline stop --all")]
 pub struct Stop {
-    /// Which feeds
+    /// The feeds to end
     #[arg(value_name = "NAME", conflicts_with = "all")]
     pub names: Vec<String>,
     /// All feeds of this user
@@ -208,7 +208,7 @@ pub struct Stop {
   feedline doctor --json
   feedline doctor --timeout-secs 120     where importing torch takes long
 
-Exits with 1 if anything is bad. What is only worth a note is no reason not to use Feedline here.")]
+Exits with 1 if anything is bad. Feedline works on this machine in spite of lines that are marked as notes.")]
 pub struct Doctor {
     /// As JSON
     #[arg(long)]
@@ -239,7 +239,7 @@ pub struct Bench {
     /// Measured time of each of the three parts
     #[arg(long, default_value_t = 10.0, value_parser = positive, allow_negative_numbers = true)]
     pub seconds: f64,
-    /// What this machine costs, to tell the saving in money
+    /// What this machine costs, to state the saving in money
     #[arg(long, value_name = "PRICE", value_parser = not_negative, allow_negative_numbers = true)]
     pub price_per_hour: Option<f64>,
     /// As JSON
@@ -260,10 +260,10 @@ pub struct Dashboard {
     /// The port; the next free one if it is taken, any free one if it is 0
     #[arg(long, default_value_t = 8787, value_parser = port, allow_negative_numbers = true)]
     pub port: u16,
-    /// Whoever has this may look; made up where one is needed and none is given
+    /// The token that a browser must show; drawn at random where one is needed and none is given
     #[arg(long, env = "FEEDLINE_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
-    /// Time between two looks
+    /// Time between two updates
     #[arg(long, value_name = "SECS", default_value_t = 1.0, value_parser = interval, allow_negative_numbers = true)]
     pub interval_secs: f64,
 }
@@ -296,7 +296,7 @@ pub struct Metrics {
   feedline completions zsh >~/.zfunc/_feedline
   feedline completions fish >~/.config/fish/completions/feedline.fish")]
 pub struct Completions {
-    /// Which
+    /// Which shell
     pub shell: clap_complete::Shell,
 }
 
@@ -307,7 +307,7 @@ fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A look takes time of its own.
+/// Every poll costs some time: there is a shortest interval.
 fn interval(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(number) if (0.1..1e9).contains(&number) => Ok(number),

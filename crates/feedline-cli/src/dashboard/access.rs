@@ -92,7 +92,7 @@ impl AccessControl {
                 hint += &format!("from another machine: {}\n", self.url_at(&place));
             }
             hint +=
-                "whoever has the token sees the names, commands and numbers of your feeds; it travels unencrypted\n";
+                "anyone with the token sees the names, commands and numbers of your feeds; it travels unencrypted\n";
         }
         hint + "Ctrl-C ends the dashboard; the feeds don't notice"
     }

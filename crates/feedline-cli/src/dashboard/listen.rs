@@ -21,7 +21,7 @@ pub(super) fn listen(host: &str, port: u16) -> anyhow::Result<TcpListener> {
     }
     Err(Failed(format!(
         "no free port on {host}: {port} to {last} are all taken\n  \
-         take others: feedline dashboard --port N; or any that is free: --port 0"
+         choose another one: feedline dashboard --port N; or any that is free: --port 0"
     ))
     .into())
 }
@@ -77,24 +77,24 @@ mod tests {
     }
 
     #[test]
-    fn ports_that_are_all_taken_are_told() {
+    fn ports_that_are_all_taken_are_reported() {
         let _held = TcpListener::bind(("127.0.0.1", u16::MAX));
         let error = listen("127.0.0.1", u16::MAX).unwrap_err().to_string();
         assert_eq!(
             error,
             "no free port on 127.0.0.1: 65535 to 65535 are all taken\n  \
-             take others: feedline dashboard --port N; or any that is free: --port 0"
+             choose another one: feedline dashboard --port N; or any that is free: --port 0"
         );
     }
 
     #[test]
-    fn ports_of_the_administrator_are_told() {
+    fn ports_of_the_administrator_are_reported() {
         let Failed(text) = refused("127.0.0.1", 80, &ErrorKind::PermissionDenied.into());
         assert!(text.starts_with("may not listen on port 80: permission denied\n  ports below 1024"), "{text}");
     }
 
     #[test]
-    fn what_cannot_be_listened_on_is_told() {
+    fn what_cannot_be_listened_on_is_reported() {
         // An address of a network that is reserved for documentation.
         let error = listen("192.0.2.1", 8787).unwrap_err().to_string();
         assert!(error.contains("does not have that address\n  give --host"), "{error}");

@@ -100,7 +100,7 @@ async fn serve(
             Ok(130)
         }
         _ = terminate.recv() => {
-            say("told to end: the dashboard has ended; the feeds go on");
+            say("the dashboard was asked to end, and has ended; the feeds go on");
             Ok(0)
         }
     }

@@ -1,4 +1,4 @@
-//! What is remembered about all feeds: what a page is told when it opens, and what is new with each observation.
+//! What is remembered about all feeds: what a page gets when it opens, and what is new with each observation.
 //!
 //! Times are in milliseconds since 1970, by a clock that never jumps.
 
@@ -205,10 +205,10 @@ mod tests {
     fn a_restart_goes_on_in_the_same_card() {
         let mut timeline = timeline();
         timeline.record_at(1_000, found("a", view(7, 1.0, &[(0, "joined")])), &[]);
-        let end_notice = EndNotice { state: "stopped", text: "pid 9 told it".into() };
+        let end_notice = EndNotice { state: "stopped", text: "pid 9 stopped it".into() };
         let update = timeline.record_at(2_000, vec![], &[("a".into(), Some(end_notice))]);
         assert_eq!(update["feeds"][0]["phase"], "ended");
-        assert_eq!(update["feeds"][0]["why"], "pid 9 told it");
+        assert_eq!(update["feeds"][0]["why"], "pid 9 stopped it");
         assert_eq!(update["feeds"][0]["view"]["pid"], 7);
         let update = timeline.record_at(3_000, found("a", view(8, 0.5, &[(0, "joined")])), &[]);
         assert_eq!(update["feeds"][0]["phase"], "live");
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_between_two_looks_is_seen() {
+    fn a_restart_between_two_polls_is_seen() {
         let mut timeline = timeline();
         timeline.record_at(1_000, found("a", view(7, 9.0, &[])), &[]);
         let update = timeline.record_at(2_000, found("a", view(7, 0.1, &[])), &[("a".into(), None)]);

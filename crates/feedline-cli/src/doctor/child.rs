@@ -45,14 +45,14 @@ impl SecondProcess {
     }
 
     /// A process that is gone doesn't read it.
-    pub(super) fn tell(&mut self, line: &str) {
+    pub(super) fn send(&mut self, line: &str) {
         if let Some(stdin) = &mut self.stdin {
             let _ = writeln!(stdin, "{line}").and_then(|()| stdin.flush());
         }
     }
 
     /// The next line that it writes.
-    pub(super) fn hear(&mut self, deadline: Instant) -> Result<String, Silence> {
+    pub(super) fn next_line(&mut self, deadline: Instant) -> Result<String, Silence> {
         let left = deadline.saturating_duration_since(Instant::now());
         match self.lines.recv_timeout(left) {
             Ok(line) => Ok(line),

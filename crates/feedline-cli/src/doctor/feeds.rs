@@ -33,7 +33,7 @@ pub(super) fn checks() -> Vec<Check> {
                 format!("let it go on: kill -CONT {pid}; or end it: kill -9 {pid}"),
             )),
             Err(error) => {
-                checks.push(Check::note("feed", format!("{} (pid {pid}): {error}", feed.name), "look at its log"));
+                checks.push(Check::note("feed", format!("{} (pid {pid}): {error}", feed.name), "read its log"));
             }
         }
     }
@@ -54,7 +54,7 @@ fn leftovers(running: usize) -> Option<Check> {
     let sockets = entries.flatten().filter(|entry| entry.path().extension().is_some_and(|end| end == "sock")).count();
     let left = sockets.saturating_sub(running);
     let found = format!(
-        "{} of servers that were killed: harmless, whoever serves the name next removes it",
+        "{} of servers that were killed: harmless, the next server of that name removes them",
         some(left, "socket")
     );
     (left > 0).then(|| Check::ok("leftovers", found).with(json!({"sockets": left})))

@@ -55,7 +55,7 @@ pub(super) fn checks() -> Vec<Check> {
     }
     if is_new && std::env::var_os("FEEDLINE_DIR").is_some() {
         let found = format!("{shown} did not exist, and was made just now");
-        return vec![Check::note(NAME, found, "look at FEEDLINE_DIR: servers and jobs must have the same")];
+        return vec![Check::note(NAME, found, "check FEEDLINE_DIR: servers and jobs must have the same")];
     }
     vec![described(&folder, name_bytes)]
 }

@@ -38,9 +38,20 @@ fn proc() -> Check {
     }
 }
 
+type Tried<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// Something that every kernel which can run feeds does.
+fn judged(name: &'static str, works: Tried<bool>, good: &str, bad: &str) -> Check {
+    match works {
+        Ok(true) => Check::ok(name, good),
+        Ok(false) => Check::bad(name, bad, SANDBOX),
+        Err(error) => Check::bad(name, error.to_string(), SANDBOX),
+    }
+}
+
 fn sealed_memory() -> Check {
     let name = "sealed memory";
-    let tried = || -> Result<bool, Box<dyn std::error::Error>> {
+    let tried = || -> Tried<bool> {
         let layout = Layout::new([page_size()]).ok_or("no layout")?;
         let mut memfd = Memfd::create("feedline-doctor", layout.len_bytes())?;
         let _writer = Mapping::new(&memfd, &layout, Access::Writer)?;
@@ -48,16 +59,17 @@ fn sealed_memory() -> Check {
         Mapping::new(&memfd, &layout, Access::Private)?;
         Ok(Mapping::new(&memfd, &layout, Access::Writer).is_err())
     };
-    match tried() {
-        Ok(true) => Check::ok(name, "memfd_create, F_SEAL_FUTURE_WRITE: only the server can write to a ring"),
-        Ok(false) => Check::bad(name, "a sealed memfd can be written to all the same", SANDBOX),
-        Err(error) => Check::bad(name, error.to_string(), SANDBOX),
-    }
+    judged(
+        name,
+        tried(),
+        "memfd_create, F_SEAL_FUTURE_WRITE: only the server can write to a ring",
+        "a sealed memfd can be written to all the same",
+    )
 }
 
 fn mirror() -> Check {
     let name = "mirrored mapping";
-    let tried = || -> Result<bool, Box<dyn std::error::Error>> {
+    let tried = || -> Tried<bool> {
         let mut ring = RingWriter::create(Layout::new([page_size()]).ok_or("no layout")?)?;
         let reader = Mapping::new(ring.memory(), ring.layout(), Access::Private)?;
         // Written across the lane's end, and read back at its beginning.
@@ -66,17 +78,13 @@ fn mirror() -> Check {
         let hold = Hold::Writer(&ring);
         Ok(reader.read(0, edge, hold, 0) == Some(*b"feedline") && reader.read(0, 0, hold, 0) == Some(*b"line"))
     };
-    match tried() {
-        Ok(true) => Check::ok(name, "a window across a ring's end is in one piece"),
-        Ok(false) => Check::bad(name, "the two halves show different bytes", SANDBOX),
-        Err(error) => Check::bad(name, error.to_string(), SANDBOX),
-    }
+    judged(name, tried(), "a window across a ring's end is in one piece", "the two halves show different bytes")
 }
 
 /// On a page that this side can't write to.
 fn wake_up() -> Check {
     let name = "futex";
-    let tried = || -> Result<&'static str, Box<dyn std::error::Error>> {
+    let tried = || -> Tried<&'static str> {
         let head = HeadWriter::create()?;
         let reader = HeadReader::accept(head.as_fd().try_clone_to_owned()?)?;
         let tick = reader.tick();
@@ -107,7 +115,7 @@ fn pidfd() -> Check {
     let opened = pidfd_open(getpid(), PidfdFlags::empty());
     let of_peer = UnixStream::pair().ok().and_then(|(one, _other)| peer::peer_pidfd(one.as_fd()));
     let numbers = json!({"pidfd_open": opened.is_ok(), "so_peerpidfd": of_peer.is_some()});
-    let harmless = "nothing to do: a closed socket tells as well, unless a child of the dead keeps it open";
+    let harmless = "nothing to do: a closed socket shows a death too, unless a child of the dead process keeps it open";
     let check = match (&opened, &of_peer) {
         (Ok(_), Some(_)) => Check::ok(name, "pidfd_open, SO_PEERPIDFD: a death is noticed at once"),
         (Ok(_), None) => Check::note(

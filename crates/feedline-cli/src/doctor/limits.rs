@@ -97,7 +97,7 @@ fn overcommit() -> Check {
             let found = "strict (vm.overcommit_memory=2): memory can be refused before it is used up";
             return Check::note(name, found, "if rings are refused: sysctl vm.overcommit_memory=0, or smaller rings");
         }
-        _ => "not told",
+        _ => "unknown",
     };
     Check::ok(name, words)
 }
@@ -125,7 +125,7 @@ fn descriptors() -> Check {
 fn mappings() -> Check {
     let name = "mappings";
     let text = fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
-    let Ok(most) = text.trim().parse::<u64>() else { return Check::ok(name, "not told how many a process may have") };
+    let Ok(most) = text.trim().parse::<u64>() else { return Check::ok(name, "unknown how many a process may have") };
     let found = format!("{most} for a process (vm.max_map_count)");
     let check = if most < USUAL_MAPPINGS {
         Check::note(name, found, format!("sysctl vm.max_map_count={USUAL_MAPPINGS}, if jobs keep many batches"))

@@ -9,7 +9,7 @@
 //! | `python` | versions, GPUs, and the same round trip to NumPy and torch |
 //! | `feeds` | whether those that run answer |
 //!
-//! Each group of checks has a thread and a time of its own: one that hangs is reported, and left behind.
+//! Each group of checks has its own thread and time limit: a group that hangs is reported and left behind.
 
 mod child;
 mod feeds;
@@ -24,13 +24,13 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use self::report::{Check, Report};
-use crate::Host;
+use crate::Invocation;
 use crate::args::Doctor;
 
 /// The time limit of a group of checks, unless stated otherwise.
 const GROUP: Duration = Duration::from_secs(5);
 
-pub(crate) fn run(options: &Doctor, host: &Host) -> anyhow::Result<u8> {
+pub(crate) fn run(options: &Doctor, invocation: &Invocation) -> anyhow::Result<u8> {
     if let Some(name) = &options.probe {
         return round_trip::probe(name);
     }
@@ -38,13 +38,13 @@ pub(crate) fn run(options: &Doctor, host: &Host) -> anyhow::Result<u8> {
     let deadline = Instant::now() + whole;
     let mut report = Report::new(options.json);
     // Importing takes a while: Python is started first, and asked last.
-    let python = python::Interpreter::start(host);
+    let python = python::Interpreter::start(invocation);
     report.add(bounded("kernel", deadline, GROUP, kernel::checks))?;
     let mut needs = bounded("limits", deadline, GROUP, limits::checks);
     needs.extend(bounded("socket folder", deadline, GROUP, folder::checks));
     let has_all = !needs.iter().any(Check::is_bad);
     report.add(needs)?;
-    let command = host.command.clone();
+    let command = invocation.command.clone();
     report.add(bounded("round trip", deadline, GROUP * 3, move || round_trip::checks(&command, has_all)))?;
     report.add(bounded("feeds", deadline, GROUP, feeds::checks))?;
     // So that Python itself can report what is late.
@@ -74,7 +74,7 @@ fn bounded(
         Err(RecvTimeoutError::Timeout) => {
             let found = format!("no answer in {} s", limit.as_secs());
             let advice =
-                "the machine is very busy, or a file system does not answer: look at `top` and `dmesg`, and try again";
+                "the machine is very busy, or a file system does not answer: check `top` and `dmesg`, and try again";
             vec![Check::bad(name, found, advice)]
         }
         Err(RecvTimeoutError::Disconnected) => {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::child::{SecondProcess, Silence};
 use super::report::Check;
 use super::round_trip::{self, BATCH, Feed};
-use crate::Host;
+use crate::Invocation;
 
 const SCRIPT: &str = include_str!("probe.py");
 const WHERE: &str = "set FEEDLINE_PYTHON to the interpreter that has feedline installed";
@@ -24,9 +24,9 @@ pub(super) struct Interpreter {
 
 impl Interpreter {
     /// The interpreter that called us, or the one that `feedline serve` would take.
-    pub(super) fn start(host: &Host) -> Self {
+    pub(super) fn start(invocation: &Invocation) -> Self {
         let named = || std::env::var_os("FEEDLINE_PYTHON").unwrap_or_else(|| "python3".into());
-        let own = host.command.first().filter(|_| host.is_python).cloned();
+        let own = invocation.command.first().filter(|_| invocation.is_python).cloned();
         let program = own.unwrap_or_else(named);
         let process = SecondProcess::start(Command::new(&program).args(["-c", SCRIPT, &BATCH.to_string()]));
         Self { process, program }
@@ -34,8 +34,8 @@ impl Interpreter {
 
     fn ask(&mut self, question: &str, deadline: Instant) -> Result<Value, String> {
         let process = self.process.as_mut().map_err(|error| format!("cannot be started: {error}"))?;
-        process.tell(question);
-        let line = process.hear(deadline).map_err(|silence| match silence {
+        process.send(question);
+        let line = process.next_line(deadline).map_err(|silence| match silence {
             Silence::Late => "no answer in time".to_owned(),
             Silence::Ended(why) => why,
         })?;

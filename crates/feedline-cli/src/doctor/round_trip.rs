@@ -49,7 +49,7 @@ pub(super) fn checks(command: &[OsString], has_all: bool) -> Vec<Check> {
         let mut second = Command::new(program);
         second.args(arguments).args(["doctor", "--probe", &feed.name]);
         let mut second = SecondProcess::start(&mut second).map_err(|error| format!("no second process: {error}"))?;
-        let line = second.hear(Instant::now() + TIMEOUT).map_err(|silence| match silence {
+        let line = second.next_line(Instant::now() + TIMEOUT).map_err(|silence| match silence {
             Silence::Late => format!("the second process read nothing in {} s", TIMEOUT.as_secs()),
             Silence::Ended(why) => why,
         })?;

@@ -89,6 +89,14 @@ mod tests {
         String::from_utf8_lossy(&out).into_owned()
     }
 
+    fn written(prefix: &[u8], is_coloured: bool, bytes: &[u8]) -> Vec<u8> {
+        let mut lines = Lines::new(prefix.to_vec(), is_coloured);
+        let mut out = Vec::new();
+        lines.take(bytes, Instant::now(), &mut out);
+        lines.finish(&mut out);
+        out
+    }
+
     #[test]
     fn each_line_has_the_prefix() {
         assert_eq!(all(&[b"one\ntw", b"o\n\nthree"]), "[2] one\n[2] two\n[2] \n[2] three\n");
@@ -102,26 +110,16 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_text_pass() {
-        let mut lines = Lines::new(Vec::new(), false);
-        let mut out = Vec::new();
-        lines.take(b"\xff\xfe\n", Instant::now(), &mut out);
-        assert_eq!(out, b"\xff\xfe\n");
+        assert_eq!(written(b"", false, b"\xff\xfe\n"), b"\xff\xfe\n");
     }
 
     #[test]
     fn a_line_without_end_is_cut() {
-        let mut lines = Lines::new(b"> ".to_vec(), false);
-        let mut out = Vec::new();
-        lines.take(&vec![b'x'; LONGEST + 1], Instant::now(), &mut out);
-        lines.finish(&mut out);
-        assert_eq!(out.len(), LONGEST + 1 + 2 * 3);
+        assert_eq!(written(b"> ", false, &vec![b'x'; LONGEST + 1]).len(), LONGEST + 1 + 2 * 3);
     }
 
     #[test]
     fn colours_end_with_their_line() {
-        let mut lines = Lines::new(Vec::new(), true);
-        let mut out = Vec::new();
-        lines.take(b"\x1b[31mred\nplain\n", Instant::now(), &mut out);
-        assert_eq!(out, b"\x1b[31mred\x1b[0m\nplain\n");
+        assert_eq!(written(b"", true, b"\x1b[31mred\nplain\n"), b"\x1b[31mred\x1b[0m\nplain\n");
     }
 }

@@ -1,4 +1,4 @@
-//! Writes the run's own messages on a thread of its own: whoever reads them may be slow, and that must not delay signals to the
+//! Writes the run's own messages on a thread of its own: a slow reader must not delay signals to the
 //! jobs.
 
 use std::sync::mpsc::{Sender, channel};
@@ -14,13 +14,13 @@ pub(super) struct LogWriter {
 
 impl LogWriter {
     pub fn start() -> std::io::Result<Self> {
-        let (texts, heard) = channel::<String>();
+        let (sender, receiver) = channel::<String>();
         let thread = std::thread::Builder::new().name("log-writer".into()).spawn(move || {
-            for text in heard {
+            for text in receiver {
                 say(&text);
             }
         })?;
-        Ok(Self { texts: Some(texts), thread })
+        Ok(Self { texts: Some(sender), thread })
     }
 
     /// Queues a message.

@@ -34,8 +34,8 @@ pub(super) struct Log {
 pub(super) struct End {
     pub status: Status,
     pub after: Duration,
-    /// Whether we told it to end.
-    pub was_told: bool,
+    /// Whether we ended it.
+    pub ended_by_us: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl Member {
     }
 
     /// Checks whether the process has ended; if it has just ended, closes what belongs to it.
-    pub fn poll_end(&mut self, was_told: bool) -> Option<End> {
+    pub fn poll_end(&mut self, ended_by_us: bool) -> Option<End> {
         if self.end.is_some() {
             return None;
         }
@@ -125,7 +125,7 @@ impl Member {
             Ok(status) => Status::of(&status?),
             Err(_) => Status::Unknown,
         };
-        self.end = Some(End { status, after: self.began.elapsed(), was_told });
+        self.end = Some(End { status, after: self.began.elapsed(), ended_by_us });
         // What the process has left running ends with it.
         self.signal(Signal::TERM);
         if let Some(pump) = &mut self.pump {
@@ -135,7 +135,7 @@ impl Member {
     }
 
     /// Whether all of its output is written.
-    pub fn is_silent(&self) -> bool {
+    pub fn has_written_all(&self) -> bool {
         self.pump.as_ref().is_none_or(Pump::is_done)
     }
 
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_whose_end_somebody_else_was_told_of_has_ended() {
+    fn a_process_that_was_reaped_elsewhere_has_ended() {
         let mut member = Member::start(Command::new("true"), "0".into(), 0, false, None).unwrap();
         waitid(WaitId::Pid(Pid::from_child(&member.child)), WaitIdOptions::EXITED).unwrap();
         let end = member.poll_end(false).unwrap();

@@ -3,13 +3,13 @@
 //! ```text
 //! start the feed, if asked to ──serves──▶ start all jobs ──all end──▶ end the feed ──▶ the worst exit code
 //!                                            │ one fails, Ctrl-C, SIGTERM     ▲
-//!                                            ├──▶ tell all ──after a grace time──▶ kill
+//!                                            ├──▶ signal all ──after a grace time──▶ kill
 //!                                            │ the feed fails                 │
-//!                                            └──▶ they hear of it themselves ──after a grace time──▶ tell all
+//!                                            └──▶ the jobs get its error ──after a grace time──▶ signal all
 //! ```
 //!
-//! The feed is told last: jobs that are told to end may still read, and jobs whose feed has failed read to the end of what there
-//! is.
+//! The feed gets its signal last: jobs that are about to end may still read, and jobs whose feed has failed read everything
+//! that was loaded.
 //!
 //! The main thread waits for signals only, SIGCHLD among them. Other threads write: `pump` forwards the
 //! jobs' output, `log_writer` writes the run's own messages.
@@ -37,7 +37,7 @@ use self::member::{Log, Member, Status};
 use self::signals::Signals;
 pub(crate) use self::signals::stop_ignoring_children;
 use self::template::{Values, fill, needs_name};
-use crate::Host;
+use crate::Invocation;
 use crate::args::Run;
 use crate::ls::duration_text;
 use crate::output::{Failed, Misused, table};
@@ -49,9 +49,9 @@ const PROMPT: Duration = Duration::from_secs(1);
 /// How often to check whether the feed serves.
 const RETRY: Duration = Duration::from_millis(50);
 /// What to do when there are too many open files.
-const TOO_MANY_FILES_HINT: &str = "each job takes some: allow more of them (ulimit -n 4096), or start fewer jobs";
+const TOO_MANY_FILES_HINT: &str = "each job needs several open files: allow more (ulimit -n 4096), or start fewer jobs";
 
-pub(crate) fn run(options: &Run, host: &Host) -> anyhow::Result<u8> {
+pub(crate) fn run(options: &Run, invocation: &Invocation) -> anyhow::Result<u8> {
     check(options)?;
     let mut group = JobGroup {
         signals: Signals::listen()?,
@@ -66,9 +66,9 @@ pub(crate) fn run(options: &Run, host: &Host) -> anyhow::Result<u8> {
         is_blocked: false,
         is_cancelled: false,
     };
-    let started = group.start_all(options, host);
+    let started = group.start_all(options, invocation);
     if let Err(error) = started {
-        group.tell(Signal::TERM, true);
+        group.end_with(Signal::TERM, true);
         group.wait();
         group.finish_log();
         return Err(error);
@@ -102,7 +102,7 @@ struct JobGroup {
     grace: Duration,
     keep_going: bool,
     ending: Option<Ending>,
-    /// Set when the feed has failed: when the jobs that still run then are told to end.
+    /// Set when the feed has failed: the time at which jobs that still run are asked to end.
     feed_lost: Option<Instant>,
     interrupts: u32,
     /// The feed that is served for the jobs, if they begin and end together.
@@ -113,22 +113,22 @@ struct JobGroup {
     is_cancelled: bool,
 }
 
-/// The jobs were told to end, and after them the feed.
+/// The jobs were asked to end, and after them the feed.
 #[derive(Clone, Copy)]
 struct Ending {
     kill_at: Option<Instant>,
-    has_told_feed: bool,
+    includes_feed: bool,
     /// When to name the processes that we wait for.
     say_at: Option<Instant>,
-    /// We ended them on our own account: their exit codes then say nothing about them.
+    /// We ended them, and no user did: their exit codes don't count.
     is_ours: bool,
 }
 
 impl JobGroup {
-    fn start_all(&mut self, options: &Run, host: &Host) -> anyhow::Result<()> {
+    fn start_all(&mut self, options: &Run, invocation: &Invocation) -> anyhow::Result<()> {
         if let Some(loader) = &options.serve {
             let name = options.name.as_deref().unwrap_or_default();
-            self.start_feed(options, host, loader, name)?;
+            self.start_feed(options, invocation, loader, name)?;
             if self.ending.is_some() {
                 return Ok(());
             }
@@ -154,8 +154,8 @@ impl JobGroup {
     }
 
     /// Starts the feed, and waits until jobs can attach to it.
-    fn start_feed(&mut self, options: &Run, host: &Host, loader: &str, name: &str) -> anyhow::Result<()> {
-        let mut words = host.command.iter();
+    fn start_feed(&mut self, options: &Run, invocation: &Invocation, loader: &str, name: &str) -> anyhow::Result<()> {
+        let mut words = invocation.command.iter();
         let program = words.next().cloned().unwrap_or_default();
         let mut command = Command::new(&program);
         command.args(words).args(["serve", loader, "--name", name]);
@@ -172,12 +172,12 @@ impl JobGroup {
         while self.ending.is_none() && names::server_of(&path) != Some(pid) {
             self.step(RETRY);
             if let Some(end) = self.members[0].end {
-                // The feed's process has printed itself what is wrong.
+                // The feed's process has already printed what is wrong.
                 let how = describe(end.status);
                 self.log.say(format!(
                     "the feed ended ({how}) before a job was started\n  try it alone: feedline serve {loader} --name {name}"
                 ));
-                self.ending.get_or_insert(Ending { kill_at: None, has_told_feed: true, say_at: None, is_ours: false });
+                self.ending.get_or_insert(Ending { kill_at: None, includes_feed: true, say_at: None, is_ours: false });
             }
         }
         Ok(())
@@ -189,11 +189,11 @@ impl JobGroup {
             self.step(POLL);
             // A feed that has failed ends by itself.
             let is_due = self.feed_lost.is_none_or(|at| at <= Instant::now());
-            if is_due && !self.has_jobs() && !self.ending.is_some_and(|ending| ending.has_told_feed) {
-                self.tell(Signal::TERM, true);
+            if is_due && !self.has_jobs() && !self.ending.is_some_and(|ending| ending.includes_feed) {
+                self.end_with(Signal::TERM, true);
             }
         }
-        self.wait_until(|group| group.members.iter().all(Member::is_silent));
+        self.wait_until(|group| group.members.iter().all(Member::has_written_all));
         for member in &mut self.members {
             member.reap();
         }
@@ -205,13 +205,13 @@ impl JobGroup {
         self.wait_until(|group| group.log.is_done());
     }
 
-    /// Waits until the last output is written. If nobody reads it, until a signal; if the user told us to end before, for a
+    /// Waits until the last output is written. If nobody reads it, until a signal; if the user asked us to end before, for a
     /// moment only.
     fn wait_until(&mut self, is_written: impl Fn(&Self) -> bool) {
         let mut leave_at = self.is_cancelled.then(|| Instant::now() + PROMPT);
         while !is_written(self) && leave_at.is_none_or(|at| Instant::now() < at) {
-            let heard = self.signals.wait(RETRY);
-            if heard.iter().any(|&signal| matches!(signal, Signal::INT | Signal::TERM)) {
+            let signals = self.signals.wait(RETRY);
+            if signals.iter().any(|&signal| matches!(signal, Signal::INT | Signal::TERM)) {
                 self.interrupts += 1;
                 self.is_cancelled = true;
                 leave_at = Some(Instant::now() + RETRY);
@@ -228,22 +228,22 @@ impl JobGroup {
         }
         self.reap();
         if self.ending.is_none() && self.feed_lost.is_some_and(|at| at <= Instant::now()) {
-            self.tell(Signal::TERM, true);
+            self.end_with(Signal::TERM, true);
         }
         self.enforce_grace_time();
     }
 
-    /// Names the processes that have not ended a moment after they were told to, and kills them after the grace time.
+    /// Names the processes that have not ended a moment after they were asked to, and kills them after the grace time.
     fn enforce_grace_time(&mut self) {
         let Some(Ending { kill_at: Some(kill_at), say_at, .. }) = self.ending else { return };
         let now = Instant::now();
         let is_late = kill_at <= now;
-        if self.told().next().is_none() || !(is_late || say_at.is_some_and(|at| at <= now)) {
+        if self.ending_members().next().is_none() || !(is_late || say_at.is_some_and(|at| at <= now)) {
             return;
         }
-        let names = self.told().map(Member::name).collect::<Vec<_>>().join(", ");
+        let names = self.ending_members().map(Member::name).collect::<Vec<_>>().join(", ");
         if is_late {
-            self.told().for_each(|member| member.signal(Signal::KILL));
+            self.ending_members().for_each(|member| member.signal(Signal::KILL));
             self.log.say(format!("{names} did not end in {} s: killed", self.grace.as_secs_f64()));
         } else {
             let left = kill_at.duration_since(now).as_secs_f64().ceil();
@@ -261,7 +261,7 @@ impl JobGroup {
             Signal::INT | Signal::TERM | Signal::HUP => {
                 self.is_cancelled = true;
                 self.interrupts += u32::from(signal == Signal::INT);
-                self.tell(signal, false);
+                self.end_with(signal, false);
             }
             Signal::TSTP => {
                 self.alive().for_each(|member| member.signal(Signal::STOP));
@@ -281,30 +281,30 @@ impl JobGroup {
     }
 
     /// The processes whose turn it is to end: the jobs, then the feed.
-    fn told(&self) -> impl Iterator<Item = &Member> {
+    fn ending_members(&self) -> impl Iterator<Item = &Member> {
         let has_jobs = self.has_jobs();
         self.alive().filter(move |member| member.is_feed != has_jobs)
     }
 
-    /// Tells them to end; those that still run after the grace time are killed.
-    fn tell(&mut self, signal: Signal, is_ours: bool) {
-        self.told().for_each(|member| member.signal(signal));
+    /// Asks the processes to end, with a signal; those that still run after the grace time are killed.
+    fn end_with(&mut self, signal: Signal, is_ours: bool) {
+        self.ending_members().for_each(|member| member.signal(signal));
         // A process that is stopped would not handle the signal.
-        self.told().for_each(|member| member.signal(Signal::CONT));
+        self.ending_members().for_each(|member| member.signal(Signal::CONT));
         let now = Instant::now();
-        let has_told_feed = !self.has_jobs();
+        let includes_feed = !self.has_jobs();
         let is_ours = self.ending.map_or(is_ours, |ending| ending.is_ours);
-        let is_first = self.ending.is_none_or(|ending| ending.has_told_feed != has_told_feed);
+        let is_first = self.ending.is_none_or(|ending| ending.includes_feed != includes_feed);
         let kill_at = if is_first { Some(now + self.grace) } else { self.ending.and_then(|ending| ending.kill_at) };
-        self.ending = Some(Ending { kill_at, has_told_feed, say_at: Some(now + PROMPT), is_ours });
+        self.ending = Some(Ending { kill_at, includes_feed, say_at: Some(now + PROMPT), is_ours });
     }
 
     /// Checks which processes have ended, and ends the others if one has failed.
     fn reap(&mut self) {
-        let was_told = self.ending.is_some_and(|ending| ending.is_ours);
+        let ended_by_us = self.ending.is_some_and(|ending| ending.is_ours);
         let (mut failed, mut done) = (None, None);
         for member in &mut self.members {
-            match member.poll_end(was_told).map(|end| end.status) {
+            match member.poll_end(ended_by_us).map(|end| end.status) {
                 Some(Status::Code(0)) if !member.is_feed => done = Some(member.name()),
                 Some(status) if status != Status::Code(0) => {
                     failed = failed.or_else(|| Some((member.name(), status, member.log.clone(), member.is_feed)));
@@ -319,7 +319,7 @@ impl JobGroup {
             && self.feed.as_deref().is_some_and(still_waits_for_consumers)
         {
             self.is_blocked = true;
-            self.tell(Signal::TERM, true);
+            self.end_with(Signal::TERM, true);
             self.log.say(format!(
                 "{name} ended before the feed had all its jobs: the others would wait for it\n  ending them; --keep-going lets \
                  jobs begin without each other"
@@ -336,10 +336,11 @@ impl JobGroup {
             if is_feed || self.feed_lost.is_some() || self.feed.as_deref().is_some_and(has_failed) {
                 self.feed_lost.get_or_insert(Instant::now() + self.grace);
                 if is_feed {
-                    self.log.say(say(format!("its jobs hear of it, and have {} s", self.grace.as_secs_f64())));
+                    self.log
+                        .say(say(format!("its jobs get the error, and have {} s to end", self.grace.as_secs_f64())));
                 }
             } else {
-                self.tell(Signal::TERM, true);
+                self.end_with(Signal::TERM, true);
                 self.log.say(say("ending the others".into()));
             }
         }
@@ -352,7 +353,7 @@ impl JobGroup {
             let Some(end) = member.end else { continue };
             let note = match &member.log {
                 _ if end.status == Status::Code(0) => String::new(),
-                _ if end.was_told => "ended by us".into(),
+                _ if end.ended_by_us => "ended by us".into(),
                 Some(log) => format!("see {}", log.display()),
                 None => String::new(),
             };
@@ -368,7 +369,7 @@ impl JobGroup {
             return 130;
         }
         let ends = self.members.iter().filter_map(|member| member.end);
-        let worst = ends.filter(|end| !end.was_told).map(|end| end.status.code()).max().unwrap_or(0);
+        let worst = ends.filter(|end| !end.ended_by_us).map(|end| end.status.code()).max().unwrap_or(0);
         worst.max(u8::from(self.is_blocked))
     }
 }
@@ -416,7 +417,7 @@ fn cannot_start(program: &OsString, error: &std::io::Error) -> anyhow::Error {
     } else if shown.ends_with(".py") {
         format!("start it with Python: -- python {shown}")
     } else if error.kind() == std::io::ErrorKind::NotFound {
-        "look at its spelling, and at PATH".into()
+        "check its spelling, and PATH".into()
     } else {
         "try it alone, without `feedline run`".into()
     };

@@ -18,7 +18,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Colours of the prefixes: cyan, yellow, green, magenta, blue, red.
 const COLOURS: [u8; 6] = [36, 33, 32, 35, 34, 31];
 
-/// The thread. It ends with the streams, or a moment after it was told that the job has ended.
+/// The thread. It ends with the streams, or a moment after [`Self::let_go`] has said that the job has ended.
 pub(super) struct Pump {
     thread: JoinHandle<()>,
     leash: Option<UnixStream>,

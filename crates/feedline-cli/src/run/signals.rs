@@ -19,21 +19,21 @@ impl Signals {
     pub fn listen() -> std::io::Result<Self> {
         let mut pipes = Vec::new();
         for signal in HANDLED.into_iter().filter(|&signal| !is_ignored(signal)) {
-            let (ear, mouth) = UnixStream::pair()?;
-            ear.set_nonblocking(true)?;
-            signal_hook::low_level::pipe::register(signal.as_raw(), mouth)?;
-            pipes.push((signal, ear));
+            let (reader, writer) = UnixStream::pair()?;
+            reader.set_nonblocking(true)?;
+            signal_hook::low_level::pipe::register(signal.as_raw(), writer)?;
+            pipes.push((signal, reader));
         }
         Ok(Self(pipes))
     }
 
     /// Waits for signals; returns none when the time is over.
     pub fn wait(&self, timeout: Duration) -> Vec<Signal> {
-        let mut fds: Vec<_> = self.0.iter().map(|(_, ear)| PollFd::new(ear, PollFlags::IN)).collect();
+        let mut fds: Vec<_> = self.0.iter().map(|(_, reader)| PollFd::new(reader, PollFlags::IN)).collect();
         let _ = poll(&mut fds, Timespec::try_from(timeout).ok().as_ref());
         let mut buffer = [0; 64];
-        let heard = self.0.iter().filter(|(_, ear)| (&*ear).read(&mut buffer).is_ok_and(|count| count > 0));
-        heard.map(|&(signal, _)| signal).collect()
+        let arrived = self.0.iter().filter(|(_, reader)| (&*reader).read(&mut buffer).is_ok_and(|count| count > 0));
+        arrived.map(|&(signal, _)| signal).collect()
     }
 }
 

@@ -234,11 +234,11 @@ impl State {
     }
 
     fn lines(&self, width: u16) -> Vec<Line<'static>> {
-        let Some(found) = &self.found else { return vec![Line::from(Span::styled("looking ...", DIM))] };
+        let Some(found) = &self.found else { return vec![Line::from(Span::styled("measuring ...", DIM))] };
         let mut lines = page::lines(found, width);
         if found.is_empty() {
             let folder = names::folder();
-            lines.push(Line::from(format!("no feeds run for this user (looking in {})", folder.display())));
+            lines.push(Line::from(format!("no feeds run for this user (searching {})", folder.display())));
         }
         for (name, since) in &self.gone {
             let text = format!("{name} ended {} s ago", since.elapsed().as_secs());

@@ -97,7 +97,7 @@ pub(super) fn fitted(spans: Vec<Span<'static>>, width: usize) -> Line<'static> {
 fn source(view: &View, width: usize) -> Line<'static> {
     let rates = &view.rates;
     if rates.window_secs == 0.0 {
-        return labelled("source", vec![Span::styled("looking ...", DIM)], width);
+        return labelled("source", vec![Span::styled("measuring ...", DIM)], width);
     }
     let samples = format!("{} samples/s  ", rate(rates.samples_per_sec));
     let text = format!(

@@ -185,7 +185,7 @@ fn a_narrow_page_tells_what_matters_most() {
 fn a_first_look_and_odd_numbers_are_drawn() {
     let mut view = View { jobs: vec![Job::default()], ..View::default() };
     view.stats.consumers = vec![ConsumerStats::default()];
-    assert!(style::plain(&page::lines(&[found("a", Ok(Box::new(view)))], 80)).contains("looking ..."));
+    assert!(style::plain(&page::lines(&[found("a", Ok(Box::new(view)))], 80)).contains("measuring ..."));
     let mut odd = images();
     (odd.rates.loading_share, odd.stats.ring_fill, odd.jobs[0].wait_share) = (f64::NAN, f64::INFINITY, -3.0);
     (odd.rates.copying_share, odd.stats.samples_per_epoch, odd.epoch_left_secs) = (7.0, Some(0), Some(f64::NAN));
@@ -227,7 +227,7 @@ fn screen(state: &mut State, width: u16, height: u16) -> Vec<String> {
 #[test]
 fn the_screen_is_the_page_with_a_head_and_a_foot() {
     let mut state = State::default();
-    assert_eq!(screen(&mut state, 80, 4)[2], "looking ...");
+    assert_eq!(screen(&mut state, 80, 4)[2], "measuring ...");
     state.update(all());
     let rows = screen(&mut state, 80, 40);
     assert_eq!(rows[0], "feedline top  2 feeds, 7 consumers  CPU 37 % of 8 cores");

@@ -172,7 +172,7 @@ fn free(evidence: &Evidence<'_>) -> String {
 fn disk(evidence: &Evidence<'_>) -> String {
     let seen = evidence.workers.iter().chain([evidence.server]).map(|process| process.disk_share).fold(0.0, f64::max);
     if seen > 0.0 {
-        format!(" (one was seen waiting for a disk, state D, in {} of the looks)", percent(seen))
+        format!(" (one was seen waiting for a disk, state D, in {} of the samples)", percent(seen))
     } else {
         String::new()
     }

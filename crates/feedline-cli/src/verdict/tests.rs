@@ -111,7 +111,7 @@ fn a_slow_loader_is_told_from_what_makes_it_slow() {
     hungry()
         .workers(4, 0.05)
         .with(|case| case.workers[2].disk_share = 0.8)
-        .is(loader, &["state D, in 80 % of the looks", "storage or network"]);
+        .is(loader, &["state D, in 80 % of the samples", "storage or network"]);
     hungry()
         .workers(4, 0.2)
         .with(|case| case.server.cpu_cores = 0.99)
@@ -133,7 +133,7 @@ fn a_slow_loader_is_told_from_what_makes_it_slow() {
         .with(|case| (case.machine.allowed_cores, case.machine.free_cores) = (0.5, 0.0))
         .with(|case| case.machine.throttled_share = 0.9)
         .is(loader, &["2 workers at 24 % CPU, and the 0.5 of 8 cores that it may use"]);
-    // Pinned beside trainers that need all of it, on a machine with much to spare; and with storage that is slow.
+    // Pinned beside jobs that need all of it, on a machine with much to spare; and with storage that is slow.
     let pinned = |case: &mut Case| (case.machine.allowed_cores, case.machine.free_cores) = (2.0, 0.0);
     hungry().workers(2, 0.4).with(starved).with(pinned).is(loader, &["the 2.0 of 8 cores that it may use", "are busy"]);
     hungry().workers(2, 0.05).with(pinned).is(loader, &["storage or network"]);
@@ -234,21 +234,21 @@ fn copying_is_told_from_loading() {
 }
 
 #[test]
-fn who_reads_from_a_disk_is_told() {
+fn jobs_that_read_from_a_disk_are_named() {
     let reads = |file: bool, read: f64| {
         case(0.1, 0.0, 0.9, &[0.0, 0.0]).with(|case| {
             (case.stats.history_in_file, case.stats.bytes) = (file, 32_000_000);
             (case.jobs[0].samples_per_sec, case.jobs[0].process.disk_bytes_per_sec) = (1e5, read);
         })
     };
-    let told = ["disk-bound: 1 job reads what is kept from the disk, 32.0 MB/s", "faster disk"];
-    reads(true, 3.2e7).is(Kind::DiskBound, &told);
+    let parts = ["disk-bound: 1 job reads what is kept from the disk, 32.0 MB/s", "faster disk"];
+    reads(true, 3.2e7).is(Kind::DiskBound, &parts);
     reads(true, 3.2e7)
         .with(|case| (case.stats.replay, case.stats.all_written) = (true, true))
-        .is(Kind::DiskBound, &told);
+        .is(Kind::DiskBound, &parts);
     // Of the 100 MB that it takes.
-    reads(true, 9e6).is(Kind::TrainersBound, &[]);
-    reads(false, 3.2e7).is(Kind::TrainersBound, &[]);
+    reads(true, 9e6).is(Kind::JobBound, &[]);
+    reads(false, 3.2e7).is(Kind::JobBound, &[]);
 }
 
 #[test]
@@ -256,19 +256,19 @@ fn a_job_that_is_stopped_is_no_bottleneck_of_training() {
     let stopped = |case: &mut Case| case.jobs[0].process.state = 'T';
     case(0.0, 0.0, 1.0, &[0.0]).with(stopped).is(Kind::HeldBack, &["pid 800", "it is stopped", "kill -CONT 800"]);
     // If the loader goes on, or waits for another job, this job holds back nobody.
-    let told = "pid 800 is stopped (state T): kill -CONT 800 lets it go on";
-    case(0.9, 0.05, 0.05, &[0.0]).with(stopped).is(Kind::Balanced, &[told]);
+    let note = "pid 800 is stopped (state T): kill -CONT 800 lets it go on";
+    case(0.9, 0.05, 0.05, &[0.0]).with(stopped).is(Kind::Balanced, &[note]);
     let two = || case(0.1, 0.0, 0.9, &[0.0, 0.0]).with(stopped);
     two().with(|case| case.stats.consumers[0].lag_samples = 900).is(Kind::HeldBack, &["pid 800", "waits for it"]);
-    two().with(|case| case.stats.consumers[1].lag_samples = 900).is(Kind::TrainersBound, &[told]);
-    two().with(|case| case.stats.lag = "skip".into()).is(Kind::TrainersBound, &[told]);
+    two().with(|case| case.stats.consumers[1].lag_samples = 900).is(Kind::JobBound, &[note]);
+    two().with(|case| case.stats.lag = "skip".into()).is(Kind::JobBound, &[note]);
     let history = |used: u64| {
         move |case: &mut Case| {
             case.stats.lag = "history".into();
             (case.stats.history_used_samples, case.stats.history_samples) = (used, 9000);
         }
     };
-    two().with(history(450)).is(Kind::TrainersBound, &[told]);
+    two().with(history(450)).is(Kind::JobBound, &[note]);
     two().with(history(8900)).is(Kind::HeldBack, &["the loader waits for it", "history full"]);
 }
 
@@ -302,7 +302,7 @@ fn who_loses_samples_is_named() {
 #[test]
 fn nothing_to_gain_is_said() {
     case(0.1, 0.05, 0.85, &[0.02, 0.0])
-        .is(Kind::TrainersBound, &["nothing to gain here", "no job waits more than 2 %", "85 %"]);
+        .is(Kind::JobBound, &["nothing to gain here", "no job waits more than 2 %", "85 %"]);
     case(0.93, 0.05, 0.02, &[0.05, 0.01]).is(Kind::Balanced, &["no job waits more than 5 %", "busy 98 %"]);
     case(0.3, 0.1, 0.5, &[0.4, 0.4]).is(Kind::Balanced, &["2 jobs wait 40 %", "the loader 50 %"]);
     case(0.3, 0.1, 0.5, &[0.4, 0.4]).with(|case| case.stats.ring_samples = 64).is(Kind::Balanced, &["a larger ring="]);
@@ -322,10 +322,10 @@ fn what_cannot_be_judged_is_not() {
         .with(|case| (case.stats.ring_used_samples, case.stats.whole_batches) = (16, true))
         .is(quiet, &["16 batches are ready"]);
     case(0.0, 0.0, 1.0, &[0.0]).with(|case| case.stats.consumers[0].joined = false).is(quiet, &["1 job is attached"]);
-    hungry().with(|case| case.rates.window_secs = 0.0).is(quiet, &["looking ..."]);
-    hungry().with(|case| case.jobs.iter_mut().for_each(|job| job.seen_secs = 0.1)).is(quiet, &["looking ..."]);
+    hungry().with(|case| case.rates.window_secs = 0.0).is(quiet, &["measuring ..."]);
+    hungry().with(|case| case.jobs.iter_mut().for_each(|job| job.seen_secs = 0.1)).is(quiet, &["measuring ..."]);
     let late = |id: usize| move |case: &mut Case| case.stats.consumers[id].epoch = 1;
-    case(0.3, 0.1, 0.6, &[0.0, 0.99]).with(late(1)).is(Kind::TrainersBound, &["no job waits, the loader"]);
+    case(0.3, 0.1, 0.6, &[0.0, 0.99]).with(late(1)).is(Kind::JobBound, &["no job waits, the loader"]);
     case(0.3, 0.1, 0.6, &[0.99]).with(late(0)).is(quiet, &["waits for epoch 1"]);
     let gate = hungry().with(|case| (case.stats.gate_open, case.stats.wait_for) = (false, 6));
     gate.is(quiet, &["waits for 2 of 6 jobs: wait_for=6"]);

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::explain::{Explanation, Text};
 use crate::wire::{Reply, Request};
 
-/// A consumer that waits longer than this for others to begin is told why.
+/// A consumer that waits longer than this for others to begin logs why.
 const LONG_WAIT: Duration = Duration::from_secs(10);
 
 impl Consumer {
@@ -42,29 +42,29 @@ impl Consumer {
         self.table.page().waited_nanos.store(self.stats.waited.as_nanos() as u64, Ordering::Relaxed);
         let is_quiet = waited? != Waited::Woken;
         // A consumer that waits for an epoch is woken for every batch of the one before it.
-        if is_quiet || self.looked.elapsed() >= SLICE {
+        if is_quiet || self.checked.elapsed() >= SLICE {
             check()?;
-            self.glance()?;
+            self.check_server()?;
             self.check_liveness()?;
             let now = self.now();
             let checked = self.with_machine(|machine, memory| machine.check_epoch(memory, now));
             checked.map_err(|trouble| self.messages().error(trouble))?;
         }
         if is_quiet {
-            feedline_shm::LeaseTable::relieve_process();
+            feedline_shm::LeaseTable::release_all_under_pressure();
         }
         Ok(())
     }
 
     /// Checks whether the server lives and has sent something.
-    pub(super) fn glance(&mut self) -> Result<(), Error> {
-        self.looked = Instant::now();
+    pub(super) fn check_server(&mut self) -> Result<(), Error> {
+        self.checked = Instant::now();
         if HeadView::state(&*self.head) == FeedState::Stopped {
             return Err(self.why_over(FeedState::Stopped));
         }
         while let Some(event) = self.link.event() {
             let is_last = matches!(event, Event::Lost);
-            self.hear(event)?;
+            self.handle(event)?;
             if is_last {
                 break;
             }
@@ -78,7 +78,7 @@ impl Consumer {
         let mut has_told = false;
         while self.machine.is_joining() {
             match self.link.wait(check)? {
-                Some(event) => self.hear(event)?,
+                Some(event) => self.handle(event)?,
                 None => self.check_liveness()?,
             }
             if began.elapsed() > LONG_WAIT && !std::mem::replace(&mut has_told, true) {
@@ -109,7 +109,7 @@ impl Consumer {
         }
     }
 
-    pub(super) fn hear(&mut self, event: Event) -> Result<(), Error> {
+    pub(super) fn handle(&mut self, event: Event) -> Result<(), Error> {
         match event {
             Event::Reply(Reply::Ring(info), memory) => {
                 self.machine.adopt(info.consumer_shape());
@@ -167,7 +167,7 @@ impl Consumer {
                 Some(Event::Lost) if HeadView::state(&*self.head) != FeedState::Running => {
                     return Err(self.why_over(HeadView::state(&*self.head)));
                 }
-                Some(event) => self.hear(event)?,
+                Some(event) => self.handle(event)?,
                 None => self.check_liveness()?,
             }
         }

@@ -69,7 +69,7 @@ pub(crate) fn connect_to(
         Err(Errno::ACCESS) => {
             let uid = rustix::process::geteuid().as_raw();
             return Err(Error::Protocol(format!(
-                "{} is not open to user {uid}\n  whoever serves it can let you in: Server(..., allow=({uid},)), in a folder \
+                "{} is not open to user {uid}\n  its owner can let you in: Server(..., allow=({uid},)), in a folder \
                  that you can reach",
                 path.display(),
             )));
@@ -99,11 +99,11 @@ fn trust(uid: u32) -> String {
 }
 
 impl Link {
-    /// Finds a server and waits until it has its first batch; says what it waits for, unless it `has_told`.
+    /// Finds a server and waits until it has its first batch; says what it waits for, unless it `has_said` so.
     pub fn open(
         config: &Config,
         timeout: Duration,
-        mut has_told: bool,
+        mut has_said: bool,
         check: Check<'_>,
     ) -> Result<(Self, Welcome), Error> {
         let Config { name, allow, when_missing, .. } = config;
@@ -128,8 +128,8 @@ impl Link {
                 return Err(Error::NotFound { name: name.clone(), waited_secs, running: names::running_text() });
             }
             check()?;
-            if !has_told && closed_by.is_none() && began.elapsed() >= LONG_WAIT {
-                has_told = true;
+            if !has_said && closed_by.is_none() && began.elapsed() >= LONG_WAIT {
+                has_said = true;
                 let secs = timeout.as_secs_f64();
                 tracing::warn!(
                     "waiting up to {secs} s for a feed named {name:?}\n  running now: {}",
@@ -199,7 +199,7 @@ impl Link {
             timeout.as_secs_f64(),
             stuck.map_or_else(String::new, |stuck| format!("\n{}", stuck.place)),
         );
-        let way_out = "look at what its loader does, or wait longer with timeout_secs=";
+        let way_out = "check what its loader does, or wait longer with timeout_secs=";
         Error::Stalled(Explanation::new(what).hint(way_out))
     }
 
@@ -269,7 +269,7 @@ impl Link {
 
 fn full_error(name: &str, pid: u32, waited_secs: f64) -> Error {
     let what = format!(
-        "feed {name:?} (pid {pid}) has let nobody else in for {waited_secs} s: it has as many consumers as it can"
+        "feed {name:?} (pid {pid}) has accepted nobody else for {waited_secs} s: it has as many consumers as it can"
     );
     Error::Stalled(Explanation::new(what).hint(
         "end some, or start its server with a higher `ulimit -n`: it takes one for 8 descriptors, and 1024 at most",

@@ -81,11 +81,13 @@ impl Messages<'_> {
                 ]))
             }
             Trouble::Refused(refusal) => self.refused(&refusal),
-            Trouble::ImpossiblePlace => Error::Protocol("the server gave a place that cannot be".into()),
+            Trouble::ImpossiblePlace => Error::Protocol("the server gave an impossible place".into()),
             Trouble::ImpossibleHead(head) => {
                 Error::Protocol(format!("the server of feed {name:?} is at sample {head}"))
             }
-            Trouble::Unsteady => Error::Protocol(format!("the server of feed {name:?} changes its mind without end")),
+            Trouble::Unsteady => {
+                Error::Protocol(format!("the server of feed {name:?} changes its answer again and again"))
+            }
         }
     }
 
@@ -207,7 +209,7 @@ pub(super) fn silent_error(name: &str, pid: u32, silence: Duration) -> Error {
     let way_out = if proc::is_stopped(pid) {
         format!("let it go on with: kill -CONT {pid}")
     } else {
-        format!("look at what it does, with: py-spy dump --pid {pid}")
+        format!("see what it does, with: py-spy dump --pid {pid}")
     };
     let (secs, state) = (secs_text(silence.as_secs_f64()), state_clause(pid));
     let what = format!("feed {name:?}: its server (pid {pid}) has not answered for {secs} s{state}");

@@ -69,7 +69,8 @@ pub struct Consumer {
     run: Run,
     order: Arc<str>,
     stats: ConsumerStats,
-    looked: Instant,
+    /// When the server was last checked.
+    checked: Instant,
     clock: Clock,
     origin: Origin,
 }
@@ -109,7 +110,7 @@ impl Consumer {
             table,
             view,
             pressure: Pressure::default(),
-            looked: clock.0,
+            checked: clock.0,
             clock,
             origin: Origin::here(),
         };
@@ -181,7 +182,7 @@ impl Consumer {
 
     /// The same, for threads that ask while the consumer is busy.
     pub fn epoch_length(&self) -> EpochLength {
-        EpochLength::new(&self.head, self.machine.batch_count(), self.view.told())
+        EpochLength::new(&self.head, self.machine.batch_count(), self.view.reported())
     }
 
     /// The consumer's leases, for threads that ask while the consumer is busy.
@@ -206,7 +207,7 @@ impl Consumer {
 
     /// Whether the feed can still give something; an error says why not.
     pub fn check(&mut self) -> Result<(), Error> {
-        self.glance()
+        self.check_server()
     }
 
     /// The consumer's numbers.
@@ -262,8 +263,8 @@ impl Consumer {
         }
     }
 
-    fn give_back(&mut self, is_to_be: bool) {
-        if is_to_be && self.is_here() {
+    fn give_back(&mut self, gives_back: bool) {
+        if gives_back && self.is_here() {
             while self.table.keep_oldest() {}
             fault::point("consumer:leaving");
             let _ = self.link.send(&Request::Leave);
@@ -276,7 +277,7 @@ impl Consumer {
         loop {
             match self.next_here(check) {
                 Err(Error::ServerLost(why)) if !self.config.reconnect.is_zero() => {
-                    // Everything that tells whether the epoch is over is still here.
+                    // What is needed to tell whether the epoch is over is still here.
                     if let Ok(Look::EpochOver(end)) = self.look() {
                         if self.with_machine(|machine, memory| machine.pass(end, memory)) {
                             continue;
@@ -298,10 +299,10 @@ impl Consumer {
         }
         self.with_machine(|machine, memory| machine.wake(memory));
         // While a join is under way, `await_answer` handles the answer.
-        if !self.machine.is_joining() && self.looked.elapsed() >= SLICE {
-            self.glance()?;
+        if !self.machine.is_joining() && self.checked.elapsed() >= SLICE {
+            self.check_server()?;
         }
-        self.relieve();
+        self.release_under_pressure();
         let mut slice = PRESSED_SLICE;
         loop {
             let next = self.with_machine(|machine, memory| machine.next(memory));
@@ -336,7 +337,7 @@ impl Consumer {
     }
 
     /// Releases what is older than a loop usually holds, if the server waits for it.
-    fn relieve(&mut self) {
+    fn release_under_pressure(&mut self) {
         if let Some(limit) = self.pressure.limit(self.head.wanted()) {
             while self.table.oldest().is_some_and(|first| first < limit) && self.table.keep_oldest() {}
         }

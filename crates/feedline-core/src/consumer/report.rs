@@ -7,7 +7,7 @@ use feedline_protocol::consumer::BatchCount;
 use feedline_protocol::{EpochLength as HeadLength, UNKNOWN};
 use feedline_shm::HeadReader;
 
-use crate::ring_info::Told;
+use crate::ring_info::ReportedLength;
 
 /// A consumer's numbers, as it sees them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -55,19 +55,19 @@ pub struct EpochLength {
     head: Arc<HeadReader>,
     count: BatchCount,
     /// What the source reports about its samples, where they can't be counted.
-    told: Option<Told>,
+    reported: Option<ReportedLength>,
 }
 
 impl EpochLength {
-    pub(super) fn new(head: &Arc<HeadReader>, count: BatchCount, told: Option<Told>) -> Self {
-        Self { head: Arc::clone(head), count, told }
+    pub(super) fn new(head: &Arc<HeadReader>, count: BatchCount, reported: Option<ReportedLength>) -> Self {
+        Self { head: Arc::clone(head), count, reported }
     }
 
     /// In samples, of all ranks together, once it is known. Where batches travel whole: what the source reports.
     pub fn samples(&self) -> Option<u64> {
         match self.count.source_batch {
             Some(_) => Some(self.head.length().samples).filter(|&samples| samples != UNKNOWN),
-            None => self.told.map(|told| told.samples),
+            None => self.reported.map(|reported| reported.samples),
         }
     }
 
@@ -78,7 +78,7 @@ impl EpochLength {
             let HeadLength { samples, batches, .. } = self.head.length();
             samples == UNKNOWN || batches == UNKNOWN || samples.div_ceil(size) == batches
         });
-        self.count.batch_size.or(own).or(self.told.map(|told| told.batch_size))
+        self.count.batch_size.or(own).or(self.reported.map(|reported| reported.batch_size))
     }
 
     /// In the source's own batches, once it is known.

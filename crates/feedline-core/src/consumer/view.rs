@@ -18,7 +18,7 @@ use crate::explain::Explanation;
 use crate::limits::{available_bytes, size_text};
 use crate::options::Name;
 use crate::read_mode::{CopiesBecause, Mode, ReadMode};
-use crate::ring_info::{RingInfo, Told, layout, strides};
+use crate::ring_info::{ReportedLength, RingInfo, layout, strides};
 use crate::schema::{Field, Schema, len_bytes};
 use crate::structure::Structure;
 use crate::text;
@@ -119,8 +119,8 @@ impl View {
     }
 
     /// What the source reports about samples that can't be counted.
-    pub fn told(&self) -> Option<Told> {
-        self.info.told
+    pub fn reported(&self) -> Option<ReportedLength> {
+        self.info.reported
     }
 
     pub fn remaps(&self) -> u64 {
@@ -182,7 +182,7 @@ impl View {
         let hold = Hold::Nobody(head);
         let Some(ranges) = self.ranges(first, end, hold)? else { return Ok(None) };
         let Some(windows) = self.pool.copy(&self.shared, &ranges, hold, first) else { return Ok(None) };
-        self.dress(&windows, end - first).map(Some)
+        self.assemble(&windows, end - first).map(Some)
     }
 
     /// Cuts out the samples from `first` to `end`, which are published and at our cursor. The table counts from another
@@ -216,7 +216,7 @@ impl View {
             self.cuts += 1;
             table.cut(&self.current, ranges, end.saturating_add(lead))
         };
-        self.dress(&windows, end - first)
+        self.assemble(&windows, end - first)
     }
 
     /// Where the samples are. `None` if they were overwritten.
@@ -240,7 +240,7 @@ impl View {
         Ok(Some(vec![(1, start.into(), len as usize)]))
     }
 
-    fn dress(&self, windows: &[Window], samples: u64) -> Result<Received, Error> {
+    fn assemble(&self, windows: &[Window], samples: u64) -> Result<Received, Error> {
         let Schema::Cut { fields, .. } = &*self.info.schema else {
             return whole::decode(&windows[0]).ok_or_else(|| Error::Protocol("a batch that cannot be decoded".into()));
         };
@@ -324,8 +324,8 @@ pub(crate) fn checked_layout(info: &RingInfo) -> Result<Layout, Error> {
         Schema::Cut { fields, .. } => fields.iter().all(can_be_counted),
         Schema::Whole { .. } => info.byte_lane > 0,
     };
-    let is_told = info.told.is_none_or(|told| told.batch_size > 0);
-    let is_possible = info.capacity > 0 && info.source_batch > 0 && is_told && fits;
+    let is_possible = info.reported.is_none_or(|reported| reported.batch_size > 0);
+    let is_possible = info.capacity > 0 && info.source_batch > 0 && is_possible && fits;
     let layout = is_possible.then(|| layout(info)).flatten();
     layout.ok_or_else(|| Error::Protocol("the server announced an impossible ring".into()))
 }

@@ -157,7 +157,7 @@ impl Connection {
             return false;
         }
         if self.answer.is_none() {
-            match self.hear() {
+            match self.read_request() {
                 Ok(true) => self.answer = Some(answer(&self.asked, read_stats)),
                 Ok(false) => {}
                 Err(error) => return error.kind() == ErrorKind::WouldBlock,
@@ -179,7 +179,7 @@ impl Connection {
     }
 
     /// Reads what is there. Tells whether that is a whole request, or too long for one.
-    fn hear(&mut self) -> std::io::Result<bool> {
+    fn read_request(&mut self) -> std::io::Result<bool> {
         let mut part = [0; 2048];
         loop {
             match self.stream.read(&mut part) {
@@ -273,6 +273,6 @@ mod tests {
         ] {
             assert_eq!(ask(asked), (format!("HTTP/1.1 {status}"), has_numbers), "{}", String::from_utf8_lossy(asked));
         }
-        assert_eq!(reads, 3, "only who gets numbers makes anybody look");
+        assert_eq!(reads, 3, "numbers are read only for an answer that has them");
     }
 }

@@ -31,7 +31,7 @@ pub struct JsonLinesExporter {
     /// The last line is incomplete.
     is_torn: bool,
     /// For each feed, by name and pid: the number that its next event will have.
-    told: BTreeMap<(String, u32), u64>,
+    exported: BTreeMap<(String, u32), u64>,
 }
 
 /// Reports what went wrong; called at most once.
@@ -57,7 +57,7 @@ impl JsonLinesExporter {
         // A pipe that nobody reads must not block us; regular files ignore the flag.
         let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
         let file = OpenOptions::new().append(true).create(true).custom_flags(nonblock).open(path).map_err(fail)?;
-        Ok(Self { path: path.to_owned(), file, is_torn: ends_torn(path), told: BTreeMap::new() })
+        Ok(Self { path: path.to_owned(), file, is_torn: ends_torn(path), exported: BTreeMap::new() })
     }
 
     /// Writes from now on: at once, then every `interval`, and a last time at the end.
@@ -83,7 +83,7 @@ impl JsonLinesExporter {
 
     fn append(&mut self, feeds: &[ServerStats]) -> std::io::Result<()> {
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        self.told.retain(|(name, pid), _| feeds.iter().any(|feed| feed.name == *name && feed.pid == *pid));
+        self.exported.retain(|(name, pid), _| feeds.iter().any(|feed| feed.name == *name && feed.pid == *pid));
         for feed in feeds {
             let mut line = if feed.state == SILENT {
                 let ServerStats { name, pid, state, .. } = feed;
@@ -110,13 +110,13 @@ impl JsonLinesExporter {
     /// A feed without the events that earlier lines contain.
     fn with_new_events(&mut self, feed: &ServerStats) -> ServerStats {
         let mut stats = feed.clone();
-        let told = self.told.entry((feed.name.clone(), feed.pid)).or_default();
+        let exported = self.exported.entry((feed.name.clone(), feed.pid)).or_default();
         let next = feed.events.last().map_or(0, |event| event.number + 1);
         // Otherwise it counts from the start again: a process may serve the same name twice.
-        if *told <= next {
-            stats.events.retain(|event| event.number >= *told);
+        if *exported <= next {
+            stats.events.retain(|event| event.number >= *exported);
         }
-        *told = next;
+        *exported = next;
         stats
     }
 }
@@ -171,9 +171,9 @@ mod tests {
         lines.append(&[feed(0..4)]).unwrap();
         // It serves anew.
         lines.append(&[feed(0..1)]).unwrap();
-        let told = read(&path);
+        let lines = read(&path);
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(told, [vec![], vec![0, 1], vec![2], vec![], vec![3], vec![0]]);
+        assert_eq!(lines, [vec![], vec![0, 1], vec![2], vec![], vec![3], vec![0]]);
     }
 
     #[test]

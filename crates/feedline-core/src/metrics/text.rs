@@ -67,7 +67,7 @@ const OF_FEEDS: &[Family<ServerStats>] = &[
     ("feedline_wait_for_consumers", Gauge, "How many consumers the first batch waits for.", |feed| {
         Some(f64::from(feed.wait_for))
     }),
-    ("feedline_gate_open", Gauge, "Whether so many have asked, once.", |feed| Some(feed.gate_open.into())),
+    ("feedline_gate_open", Gauge, "Whether that many consumers have asked.", |feed| Some(feed.gate_open.into())),
     ("feedline_all_written", Gauge, "Whether every epoch is written: nothing is left but to read.", |feed| {
         Some(feed.all_written.into())
     }),
@@ -111,9 +111,9 @@ pub fn text(feeds: &[ServerStats]) -> String {
         let is_up = matches!(feed.state.as_str(), "starting" | "running");
         page.sample(&[("feed", &feed.name)], is_up.into());
     }
-    let told: Vec<&ServerStats> = feeds.iter().filter(|feed| feed.state != SILENT).collect();
+    let answering: Vec<&ServerStats> = feeds.iter().filter(|feed| feed.state != SILENT).collect();
     page.family("feedline_info", Gauge, "How the feed is served; always 1.");
-    for feed in &told {
+    for feed in &answering {
         let labels = [
             ("feed", feed.name.as_str()),
             ("pid", &feed.pid.to_string()),
@@ -125,8 +125,12 @@ pub fn text(feeds: &[ServerStats]) -> String {
         ];
         page.sample(&labels, 1.0);
     }
-    page.family("feedline_source_seconds_total", Counter, "Time in the loader, copying, and waiting for room or need.");
-    for feed in &told {
+    page.family(
+        "feedline_source_seconds_total",
+        Counter,
+        "Time in the loader, copying, and waiting for space or demand.",
+    );
+    for feed in &answering {
         for (phase, secs) in
             [("loading", feed.loading_secs), ("copying", feed.copying_secs), ("waiting", feed.wait_secs)]
         {
@@ -135,19 +139,19 @@ pub fn text(feeds: &[ServerStats]) -> String {
     }
     for &(name, kind, help, number) in OF_FEEDS {
         page.family(name, kind, help);
-        for feed in &told {
+        for feed in &answering {
             if let Some(number) = number(feed) {
                 page.sample(&[("feed", &feed.name)], number);
             }
         }
     }
     page.family("feedline_events_total", Counter, "What happened: joins, leaves, deaths, rings, faults.");
-    for feed in &told {
+    for feed in &answering {
         for (kind, &count) in &feed.event_counts {
             page.sample(&[("feed", &feed.name), ("kind", kind)], count as f64);
         }
     }
-    consumers(&mut page, &told);
+    consumers(&mut page, &answering);
     page.text
 }
 

@@ -5,7 +5,7 @@
 //! | `NAME.sock`, `NAME.lock` | who has the record lock on `NAME.lock` | at once |
 //! | `NAME.<id>.run`, `NAME.<id>.rng` | who serves or starts `NAME`, and who holds the run | at once |
 //! | `NAME.share` | who serves or starts `NAME` | at once, or, if it says why a start failed, with its log |
-//! | `NAME.log` | whoever has it as its output | at once if it is empty, else after those of [`KEPT`] other feeds |
+//! | `NAME.log` | the process that has it as its output | at once if it is empty, else after those of [`KEPT`] other feeds |
 //!
 //! Locks say who lives, never a file's age or a pid. A file is ours by its name, its owner and its content: a folder may
 //! hold other files. Where locks may not be seen by everybody, on a network file system, nothing is removed. What can't be
@@ -87,7 +87,7 @@ fn owned((name, suffix): (&str, &str)) -> (String, String) {
     (name.to_owned(), suffix.to_owned())
 }
 
-/// What `share` left of a feed, under the lock of whoever starts its server.
+/// What `share` left of a feed, under the lock of a process that starts its server.
 fn sweep_shared(folder: &Path, name: &str, keeps: bool) {
     let at = |suffix: &str| folder.join(format!("{name}.{suffix}"));
     let Some(share) = lock_own(&at("share")) else { return };
@@ -120,7 +120,7 @@ fn lock_own(path: &Path) -> Option<Unshared<File>> {
     (is_locked && is_still(&file, path)).then_some(file)
 }
 
-/// What `share` noted about the last start (Python's `_starting.Record`).
+/// What `share` noted about the last start (Python's `_start_record.Record`).
 struct Record {
     /// What the server was to serve; the name itself, if that isn't known.
     feeds: Vec<String>,

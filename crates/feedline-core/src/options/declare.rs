@@ -7,7 +7,7 @@ use super::{Name, Options, Value};
 pub struct Declared {
     /// Which it is.
     pub name: Name,
-    /// What it is for: for `--help`, and for whoever writes Python.
+    /// What it is for: shown by `--help` and in Python.
     pub help: &'static str,
     /// How a value is written.
     pub form: &'static dyn Form,

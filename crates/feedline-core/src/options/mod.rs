@@ -2,7 +2,7 @@
 //!
 //! A line of the table below is all that makes an option. From it follow the field of [`Options`], the keyword of Python's `Server`,
 //! `serve` and `share` with its type and default, the flag of `feedline serve` with its help, the check of what is given, and its name
-//! in messages ([`crate::explain`]). Whatever uses the value takes it from [`Options`], or asks for it by name in Python.
+//! in messages ([`crate::explain`]). Code that uses the value takes it from [`Options`], or, in Python, asks for it by name.
 //!
 //! `kinds` has the kinds of values, `value` what is given for one, `declare` the macro. `docs/adr/0013-options-and-errors.md` says why.
 
@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 pub use self::declare::Declared;
 use self::declare::declare;
 use self::kinds::{
-    DEFAULT_SHARE, File, Folder, Kind, OneOf, OrNone, Others, PORT, Refused, SEED, Secs, ShareOrSize, SizeOrCount,
-    Switch, at_least, between,
+    DEFAULT_SHARE, File, Folder, Kind, OneOf, OrNone, PORT, Refused, SEED, Secs, ShareOrSize, SizeOrCount, Switch,
+    UsersAndGroups, at_least, between,
 };
 pub use self::kinds::{History, RingSize};
 pub use self::value::Value;
@@ -29,15 +29,15 @@ use crate::access::Allow;
 declare! {
     /// How many epochs; without end if not given
     epochs: Option<u64> = Value::Nothing, OrNone(at_least(1));
-    /// The epoch's length in samples, where the loader can't tell it
+    /// The epoch's length in samples, where the loader doesn't know it
     samples: Option<u64> = Value::Nothing, OrNone(at_least(0));
-    /// Hand out the first sample when so many consumers have asked
+    /// Hand out the first sample once this many consumers have asked for one
     wait_for: u32 = 1, at_least(1);
     /// The ring's size: "512MB", or a number of samples
     ring: Option<RingSize> = Value::Nothing, OrNone(SizeOrCount);
-    /// What is kept for late and slow jobs: a share of the epoch (0.5) or a size ("2GB")
+    /// How much to keep for late and slow jobs: a share of the epoch (0.5) or a size ("2GB")
     history: History = DEFAULT_SHARE, ShareOrSize;
-    /// A folder for it, where memory isn't enough
+    /// A folder for ring and history, where memory isn't enough
     history_dir: Option<PathBuf> = Value::Nothing, Folder;
     /// Load one epoch, and serve it again and again
     replay: bool = false, Switch;
@@ -53,20 +53,20 @@ declare! {
     state_file: Option<PathBuf> = Value::Nothing, File;
     /// How long a job that stands still may hold up the others
     stall_timeout_secs: Duration = 60.0, Secs { may_be_zero: true };
-    /// Warn when the loader has not yielded for so long
+    /// Warn when the loader has not yielded a batch for this long
     loader_warn_secs: Option<Duration> = 30.0, OrNone(Secs { may_be_zero: false });
-    /// Give up when the loader has not yielded for so long
+    /// Give up when the loader has not yielded a batch for this long
     loader_timeout_secs: Option<Duration> = Value::Nothing, OrNone(Secs { may_be_zero: false });
-    /// End this long after the last consumer left
+    /// End this long after the last consumer has left
     linger_secs: Option<Duration> = Value::Nothing, OrNone(Secs { may_be_zero: true });
-    /// Have an epoch's order and draws depend on this and its number only
+    /// Make an epoch's order and random draws depend only on this seed and the epoch's number
     seed: Option<u64> = Value::Nothing, OrNone(SEED);
-    /// Let Python objects through, pickled
+    /// Carry Python objects of other types too, pickled
     allow_pickle: bool = false, Switch;
-    /// Hand batches on as they are, never cut
+    /// Hand on the loader's batches as they are, never cut
     whole_batches: bool = false, Switch;
-    /// Let in another user, by name or uid, or a group, as @NAME. May be given again
-    allow: Allow = Value::List(Vec::new()), Others;
+    /// Allow another user, by name or uid, or a group, as @NAME. May be given again
+    allow: Allow = Value::List(Vec::new()), UsersAndGroups;
     /// Answer Prometheus on this port of 127.0.0.1
     metrics_port: Option<u16> = Value::Nothing, OrNone(PORT);
     /// Append a line of JSON to this file every few seconds
@@ -96,7 +96,7 @@ impl Options {
         (name.declared().set)(self, given)
     }
 
-    /// What happens to samples that some have not read yet.
+    /// What happens to samples that some consumers have not read yet.
     pub fn policy(&self) -> Policy {
         Policy { lag: self.lag, replay: self.replay, epochs_ahead: self.epochs_ahead }
     }

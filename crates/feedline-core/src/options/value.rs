@@ -1,4 +1,4 @@
-//! What somebody gave for an option, or should give, before anybody has looked whether it can be.
+//! A value that was given for an option, or is suggested for it, before it is checked.
 
 use std::path::PathBuf;
 

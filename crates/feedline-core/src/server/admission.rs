@@ -43,11 +43,11 @@ pub(super) fn set_up(socket: &Path, shared: &Shared) -> Result<(), Error> {
 #[derive(Default)]
 pub(super) struct Admission {
     /// When a refusal was last logged: refused peers could fill the log.
-    told: Option<Instant>,
+    logged: Option<Instant>,
 }
 
 impl Admission {
-    /// Whether a peer is accepted beside those that are connected. A peer that will never be accepted is told why.
+    /// Whether a peer is accepted beside those that are connected. A peer that will never be accepted gets the reason.
     pub fn admits<'a>(
         &mut self,
         shared: &Shared,
@@ -62,7 +62,7 @@ impl Admission {
                  its owner can change that: Server(..., allow=({uid},))"
             );
             let _ = channel.send(&Reply::Refused { why }, vec![]);
-            self.tell(shared, peer, "it is not allowed to attach");
+            self.log_refusal(shared, peer, "it is not allowed to attach");
             return false;
         }
         let count = there.clone().count();
@@ -71,7 +71,7 @@ impl Admission {
         let is_room =
             if is_own(peer) { count < most + RESERVE } else { count < most && of_theirs < most / SHARE_OF_OTHERS };
         if !is_room {
-            self.tell(shared, peer, &format!("{count} connections are open"));
+            self.log_refusal(shared, peer, &format!("{count} connections are open"));
         }
         is_room
     }
@@ -80,14 +80,18 @@ impl Admission {
     pub fn has_place(&mut self, shared: &Shared, peer: &Peer, others: usize) -> bool {
         let most = most_consumers();
         if others >= most {
-            self.tell(shared, peer, &format!("there are {most} consumers, the most that `ulimit -n` lets it have"));
+            self.log_refusal(
+                shared,
+                peer,
+                &format!("there are {most} consumers, the most that `ulimit -n` lets it have"),
+            );
         }
         others < most
     }
 
-    fn tell(&mut self, shared: &Shared, peer: &Peer, why: &str) {
-        if self.told.is_none_or(|at| at.elapsed() > Duration::from_secs(1)) {
-            self.told = Some(Instant::now());
+    fn log_refusal(&mut self, shared: &Shared, peer: &Peer, why: &str) {
+        if self.logged.is_none_or(|at| at.elapsed() > Duration::from_secs(1)) {
+            self.logged = Some(Instant::now());
             tracing::warn!("feed {:?}: refused pid {} of user {}: {why}", shared.name, peer.pid, peer.uid);
         }
     }

@@ -367,21 +367,21 @@ impl Control {
     /// Tells consumers about a source that hangs, or gives up on it.
     fn watch(&mut self) {
         let anybody = self.links.values().any(Link::is_consumer);
-        if let Some(failure) = self.watchdog.look(&self.shared, anybody) {
+        if let Some(failure) = self.watchdog.check(&self.shared, anybody) {
             tracing::error!("{}", failure.message.worded(self.shared.launch.reader));
             self.shared.break_off(failure);
             return;
         }
-        // A consumer that doesn't read now is told when it does.
+        // A consumer that doesn't read now gets it when it does.
         for (&id, link) in self.links.iter_mut().filter(|(_, link)| link.is_consumer() && !link.channel.has_outgoing())
         {
-            if let Some(word) = self.watchdog.word_for(id) {
+            if let Some(word) = self.watchdog.reply_for(id) {
                 let _ = link.channel.send(&word, vec![]);
             }
         }
     }
 
-    /// At the feed's end: tells everybody, waits until all have been told, and closes; true once the name is to be given back. A
+    /// At the feed's end: sends everybody the reason, waits until it is sent, and closes; true once the name is to be given back. A
     /// feed
     /// that has failed stays, for consumers that come later.
     fn send_end_notices(&mut self) -> bool {
@@ -396,13 +396,13 @@ impl Control {
             (end_notice, phase == Phase::Failed && !state.is_closing)
         };
         // Control clients may still ask a feed that has failed.
-        let hears = |link: &Link| link.stage != Stage::New && !(stays && link.stage == Stage::ControlClient);
-        let told: Vec<u64> = self.links.iter().filter(|(_, link)| hears(link)).map(|(&id, _)| id).collect();
-        if stays && told.is_empty() {
+        let is_notified = |link: &Link| link.stage != Stage::New && !(stays && link.stage == Stage::ControlClient);
+        let notified: Vec<u64> = self.links.iter().filter(|(_, link)| is_notified(link)).map(|(&id, _)| id).collect();
+        if stays && notified.is_empty() {
             return false;
         }
         fault::point("server:goodbye");
-        for link in self.links.values_mut().filter(|link| hears(link)) {
+        for link in self.links.values_mut().filter(|link| is_notified(link)) {
             let _ = link.channel.send(&end_notice, vec![]);
         }
         let began = Instant::now();
@@ -411,10 +411,10 @@ impl Control {
             self.links.retain(|_, link| link.channel.flush().is_ok());
         }
         // A forked worker of the loader may hold the sockets open: closing ours would not end the connection.
-        let over = self.links.iter().filter(|(id, _)| !stays || told.contains(id));
+        let over = self.links.iter().filter(|(id, _)| !stays || notified.contains(id));
         over.for_each(|(_, link)| link.channel.shut_down());
         if stays {
-            told.into_iter().for_each(|id| self.drop_link(id));
+            notified.into_iter().for_each(|id| self.drop_link(id));
         }
         !stays
     }

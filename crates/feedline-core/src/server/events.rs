@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use crate::proc::harmless;
+use crate::proc::sanitized;
 use crate::stats::Event;
 
-/// The kinds of events. All are counted from the start: a counter that appears with its first event would hide that event from
-/// whoever looks at differences.
+/// The kinds of events. All are counted from the start: a counter that appeared with its first event would hide that event
+/// from readers of differences.
 const KINDS: [&str; 10] =
     ["joined", "left", "died", "detached", "epoch", "abandoned", "ring", "stuck", "failed", "stopped"];
 /// How many are kept.
@@ -62,7 +62,7 @@ impl Events {
 
 /// The first line, cut to the longest length.
 pub(super) fn short(text: &str) -> String {
-    harmless(text.lines().next().unwrap_or_default()).chars().take(LONGEST).collect()
+    sanitized(text.lines().next().unwrap_or_default()).chars().take(LONGEST).collect()
 }
 
 #[cfg(test)]

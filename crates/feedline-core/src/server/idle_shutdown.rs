@@ -1,7 +1,7 @@
 //! Whether consumers are attached to a server's feeds, and when it may end because none are.
 //!
 //! The feeds of one process share this: they end together, and never while a consumer of one of them is attached. The
-//! decision and attaching happen under one lock, so a consumer is either in time for all feeds or told that they have ended.
+//! decision and attaching happen under one lock, so a consumer is either in time for all feeds or learns that they have ended.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -37,7 +37,7 @@ pub(super) struct Meter {
     /// Since when, in nanoseconds after `began`.
     since: AtomicU64,
     nanos: [AtomicU64; 4],
-    /// What readers were told last. The producer doesn't use it.
+    /// What readers got last. The producer doesn't use it.
     shown: Mutex<[f64; 4]>,
 }
 

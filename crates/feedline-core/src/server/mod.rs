@@ -62,7 +62,7 @@ pub use crate::options::{History, Options, RingSize};
 use crate::stats::ServerStats;
 use crate::wire::MAX_ORDER;
 
-/// What whoever starts a server says beside the options: no user chooses it.
+/// What the program that starts a server sets beside the options: no user chooses it.
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// Where an earlier server of this feed stopped; the source goes on from there.
@@ -197,7 +197,7 @@ impl Server {
         Self::launch(name, options, Launch::default())
     }
 
-    /// The same, for whoever has more to say than the options.
+    /// The same, with settings beside the options.
     pub fn launch(name: &str, options: Options, launch: Launch) -> Result<Self, Error> {
         if launch.order.len() > MAX_ORDER {
             let what = format!("an order is named in {MAX_ORDER} bytes at most, not {:?}", launch.order);
@@ -242,8 +242,8 @@ impl Server {
 
     /// Serves a source, on this thread, until its epochs are done and read, or somebody stops the server.
     ///
-    /// A feed that fails keeps its name, and whoever attaches is told why, until [`Self::stop`]: a consumer may come a moment
-    /// later, and should hear of the failure, not that there is no such feed. `poll` is called at least ten times a second while
+    /// A feed that fails keeps its name until [`Self::stop`], and every consumer that attaches gets the failure: one that comes a
+    /// moment later should learn of it, not that there is no such feed. `poll` is called at least ten times a second while
     /// it sleeps; an error from it ends the feed.
     pub fn run(&self, source: &mut dyn Source, poll: &mut dyn FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
         // Whatever a source does to this thread, no consumer waits for a feed without a producer.
@@ -289,7 +289,7 @@ impl Server {
         Some(failure)
     }
 
-    /// Ends the feed; consumers are told `why`. Returns when the name is free.
+    /// Ends the feed; consumers get `why`. Returns when the name is free.
     pub fn stop(&self, why: &str) {
         self.request_stop(why);
         self.close();

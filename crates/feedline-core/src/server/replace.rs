@@ -17,7 +17,7 @@ use super::{First, State};
 use crate::error::Error;
 use crate::limits::size_text;
 use crate::options::{History, Options};
-use crate::ring_info::{RingInfo, Told};
+use crate::ring_info::{ReportedLength, RingInfo};
 use crate::schema::Schema;
 use crate::source::{Halt, Length};
 
@@ -52,12 +52,12 @@ impl Producer<'_> {
         if let (Schema::Whole { .. }, Length { samples: Some(samples), batch_size: Some(batch_size), .. }) =
             (&first.schema, self.length)
         {
-            info.told = Some(Told { samples, batch_size });
+            info.reported = Some(ReportedLength { samples, batch_size });
         }
         let info = {
             let state = self.shared.lock();
             let window = if matches!(first.schema, Schema::Cut { .. }) { state.machine.wanted_window() } else { 0 };
-            // Whoever is here already came while the feed was empty and got an empty ring.
+            // A consumer that is here already came while the feed was empty, and got an empty ring.
             let before = state.ring.as_ref().map(|ring| ring.info.generation);
             let info = RingInfo { generation: before.unwrap_or(0), ..info };
             info.resized(info.size().widened(window, 0))
@@ -196,7 +196,7 @@ impl Producer<'_> {
         }
     }
 
-    /// Makes room for consumers' larger batches; where there is none, those who can't do without are told.
+    /// Makes room for consumers' larger batches; where there is none, the consumers that need it get an error.
     pub fn grow_for_consumers(&mut self, window: u64) {
         let Some(ring) = &self.ring else { return };
         match self.prepare(ring.info.size().widened(window, 0)) {
@@ -208,7 +208,7 @@ impl Producer<'_> {
         }
     }
 
-    /// Makes room for ranks, each of which needs more at once than fits, or tells them that there is none.
+    /// Makes room for ranks that each need more at once than fits, or sends them an error where there is none.
     pub fn grow_for_ranks(&mut self, ranks: &[u64]) {
         let Some(ring) = &self.ring else { return };
         let Size { window, byte_window, .. } = ring.info.size();

@@ -1,4 +1,4 @@
-//! How large a ring is, and where in it a sample stands. Arithmetic, plus one look at how much memory there is.
+//! How large a ring is, and where in it a sample stands. Arithmetic; only the free memory is read from the system.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ pub(super) fn ring_info(schema: Schema, options: &Options, size: Size, source_ba
         replays: options.replay,
         epochs: options.epochs,
         source_batch,
-        told: None,
+        reported: None,
         schema: Arc::new(schema),
     }
 }

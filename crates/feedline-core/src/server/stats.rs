@@ -1,4 +1,4 @@
-//! Collects everything that a server knows, for whoever asks for its numbers.
+//! Collects everything that a server knows, for those who ask for its numbers.
 
 use feedline_protocol::UNKNOWN;
 use feedline_protocol::log::{Lag, Log};

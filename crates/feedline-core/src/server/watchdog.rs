@@ -1,14 +1,14 @@
-//! Notices a source that doesn't return, finds out where it hangs, and tells the consumers.
+//! Notices a source that doesn't return, finds out where it hangs, and notifies the consumers.
 //!
 //! ```text
-//! inside the source ──loader_warn──▶ ask ──▶ warn, tell consumers ──twice the time──▶ ask ──▶ …
+//! inside the source ──loader_warn──▶ ask ──▶ warn, notify consumers ──twice the time──▶ ask ──▶ …
 //!         │                                                                  loader_timeout──▶ ask ──▶ the feed fails
 //!         └── it came back: start anew
 //! ```
 //!
 //! A source can't be interrupted, and finding out where it is may need what it holds (Python's GIL). So a thread of its own
 //! asks, never two at once, and its answer after a second is taken. The time inside the source counts whether or not a consumer
-//! is attached; while none is, nothing is logged. A consumer that attaches later is told at once. Giving up needs no consumer.
+//! is attached; while none is, nothing is logged. A consumer that attaches later gets the warning at once. Giving up needs no consumer.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -83,13 +83,13 @@ pub(super) struct Watchdog {
     call: u64,
     /// How long the call has lasted, as seen in steps.
     inside: Duration,
-    looked: Instant,
+    checked: Instant,
     /// When to warn about this call next.
     warn_at: Option<Duration>,
     asking: Option<Asking>,
     /// The last warning about this call, and which connections have been sent it.
     warning: Option<Stuck>,
-    told: BTreeSet<u64>,
+    notified: BTreeSet<u64>,
     /// Connections that asked by themselves, and the answer for them.
     asked_by: BTreeSet<u64>,
     answer: Option<(BTreeSet<u64>, Stuck)>,
@@ -100,11 +100,11 @@ impl Watchdog {
         Self {
             call: 0,
             inside: Duration::ZERO,
-            looked: Instant::now(),
+            checked: Instant::now(),
             warn_at: None,
             asking: None,
             warning: None,
-            told: BTreeSet::new(),
+            notified: BTreeSet::new(),
             asked_by: BTreeSet::new(),
             answer: None,
         }
@@ -115,21 +115,21 @@ impl Watchdog {
         self.asked_by.insert(id);
     }
 
-    /// What a consumer has to be told now.
-    pub fn word_for(&mut self, id: u64) -> Option<Reply> {
+    /// The message that a consumer has to get now.
+    pub fn reply_for(&mut self, id: u64) -> Option<Reply> {
         if let Some((ids, stuck)) = &mut self.answer
             && ids.remove(&id)
         {
             return Some(Reply::Stuck(stuck.clone()));
         }
         let stuck = self.warning.as_ref()?;
-        self.told.insert(id).then(|| Reply::Stuck(stuck.clone()))
+        self.notified.insert(id).then(|| Reply::Stuck(stuck.clone()))
     }
 
     /// Checks the source; `anybody` is attached. Returns a failure if the feed should give up on it.
-    pub fn look(&mut self, shared: &Shared, anybody: bool) -> Option<Failure> {
-        let step = self.looked.elapsed().min(LONGEST_STEP);
-        self.looked = Instant::now();
+    pub fn check(&mut self, shared: &Shared, anybody: bool) -> Option<Failure> {
+        let step = self.checked.elapsed().min(LONGEST_STEP);
+        self.checked = Instant::now();
         let call = shared.watch.calls.load(Ordering::Relaxed);
         if call != self.call || call.is_multiple_of(2) {
             self.start_anew(shared, call);
@@ -160,7 +160,7 @@ impl Watchdog {
             shared.lock().events.note("stuck", None, &format!("the loader has not yielded a batch for {secs} s"));
             self.warn_at = Some(self.inside * 2);
             self.warning = Some(stuck);
-            self.told.clear();
+            self.notified.clear();
         }
         None
     }
@@ -175,7 +175,7 @@ impl Watchdog {
         self.warn_at = shared.options.loader_warn_secs;
         self.answer = None;
         self.asked_by.clear();
-        self.told.clear();
+        self.notified.clear();
     }
 
     /// Where the source is, for a person; `None` while that is being found out.

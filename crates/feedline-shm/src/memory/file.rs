@@ -1,7 +1,7 @@
 //! A file that stands for memory, where that isn't enough.
 //!
 //! Files can't be sealed. Nobody has a descriptor that can write to it or shorten it, the server included, once it is mapped, and
-//! its mode lets nobody open one. But the file's owner can change the mode. Whoever touches bytes that were cut off gets a
+//! its mode lets nobody open one. But the file's owner can change the mode. A process that touches bytes that were cut off gets a
 //! SIGBUS: a mapping of a file is as good as its owner is trusted.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -25,7 +25,7 @@ impl FileMemory {
     /// A file in a folder, without blocks yet.
     pub fn create_in(folder: &Path, len_bytes: u64) -> Result<Self, RingError> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::EXCL;
-        // Who gets a descriptor from us can't open it again for writing.
+        // A process that gets a descriptor from us can't open it again for writing.
         let mode = Mode::RUSR;
         let fd = match open(folder, flags | OFlags::TMPFILE, mode) {
             // Not every file system has files without names.

@@ -15,7 +15,7 @@ const find = (id) => document.getElementById(id);
 const page = { at: 0, keptSecs: 900, intervalSecs: 1, rangeSecs: Number(remembered('range')) || 300 };
 const cards = new Map();
 let source = null;
-let heardAt = performance.now();
+let updatedAt = performance.now();
 let isLost = false;
 
 function remembered(key) {
@@ -38,15 +38,15 @@ function remember(key, value) {
 
 function listen() {
   source?.close();
-  heardAt = performance.now();
+  updatedAt = performance.now();
   source = new EventSource('/api/live');
-  source.addEventListener('snapshot', (event) => hear(JSON.parse(event.data), true));
-  source.addEventListener('update', (event) => hear(JSON.parse(event.data), false));
+  source.addEventListener('snapshot', (event) => receive(JSON.parse(event.data), true));
+  source.addEventListener('update', (event) => receive(JSON.parse(event.data), false));
   source.addEventListener('error', () => lost(source.readyState === EventSource.CLOSED));
 }
 
-function hear(message, isWhole) {
-  heardAt = performance.now();
+function receive(message, isWhole) {
+  updatedAt = performance.now();
   isLost = false;
   page.at = message.at;
   if (isWhole) {
@@ -69,7 +69,7 @@ async function lost(isRefused) {
 }
 
 function watchSilence() {
-  const secs = (performance.now() - heardAt) / 1000;
+  const secs = (performance.now() - updatedAt) / 1000;
   if (!isLost && !document.hidden && secs > 5 + 3 * page.intervalSecs)
     tell('lost', `no update for ${Math.round(secs)} s`);
 }
@@ -168,7 +168,7 @@ find('theme').addEventListener('click', () => {
   remember('theme', theme);
 });
 
-// A page that nobody looks at needs no updates: what it missed is in the snapshot.
+// A hidden page needs no updates: what it missed is in the snapshot.
 document.addEventListener('visibilitychange', () => {
   if (document.hidden) source?.close();
   else listen();

@@ -55,6 +55,17 @@ fn socket(folder: &Folder, name: &str) {
     drop(UnixListener::bind(folder.join(format!("{name}.sock"))).unwrap());
 }
 
+/// Whatever is in the folder is held: it stays until it is released, and then goes.
+#[track_caller]
+fn stays_until_released(folder: &Folder, release: impl FnOnce()) {
+    let before = folder.files();
+    sweep(folder);
+    assert_eq!(folder.files(), before);
+    release();
+    sweep(folder);
+    assert_eq!(folder.files(), [""; 0]);
+}
+
 #[test]
 fn what_a_killed_server_left_is_removed() {
     let folder = Folder::new();
@@ -76,23 +87,18 @@ fn what_somebody_owns_stays() {
         flock(&file, how).unwrap();
         file
     };
-    // One is being started, one still prints, to one somebody may come back.
+    // A feed that is being started, one whose server still prints, and one that a consumer may come back to.
     for name in ["starts", "prints", "returns"] {
         folder.write(&format!("{name}.share"), SERVED);
         folder.write(&format!("{name}.log"), "");
     }
     let (id, _) = runs::begin(&folder, "returns", None);
-    let before = folder.files();
     let held = (
         hold("starts.share", FlockOperation::NonBlockingLockExclusive),
         hold("prints.log", FlockOperation::NonBlockingLockShared),
         runs::HeldRun::hold(&folder, "returns", id).unwrap(),
     );
-    sweep(&folder);
-    assert_eq!(folder.files(), before);
-    drop(held);
-    sweep(&folder);
-    assert_eq!(folder.files(), [""; 0]);
+    stays_until_released(&folder, || drop(held));
 }
 
 #[test]
@@ -102,13 +108,8 @@ fn one_of_several_feeds_keeps_what_their_server_has() {
         folder.write(name, text);
     }
     let ids = ["set.train", "set.val"].map(|feed| runs::begin(&folder, feed, None).0);
-    let before = folder.files();
     let held = runs::HeldRun::hold(&folder, "set.val", ids[1]).unwrap();
-    sweep(&folder);
-    assert_eq!(folder.files(), before);
-    drop(held);
-    sweep(&folder);
-    assert_eq!(folder.files(), [""; 0]);
+    stays_until_released(&folder, || drop(held));
 }
 
 /// Holds a record lock on a file, in a process of its own: record locks do not exclude within a process.
@@ -135,13 +136,8 @@ fn a_name_that_another_process_holds_is_left_alone() {
     for (name, text) in [("train.lock", ""), ("train.share", SERVED)] {
         folder.write(name, text);
     }
-    let before = folder.files();
     let holder = hold_lock(&folder.join("train.lock"), "LOCK_EX");
-    sweep(&folder);
-    assert_eq!(folder.files(), before);
-    release(holder);
-    sweep(&folder);
-    assert_eq!(folder.files(), [""; 0]);
+    stays_until_released(&folder, || release(holder));
 }
 
 #[test]

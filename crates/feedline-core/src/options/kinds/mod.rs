@@ -1,16 +1,16 @@
 //! The kinds of values that options have: how one is written in Python and typed on a command line, and what can't be one.
 //!
-//! A kind knows no option: whoever asked it adds the option's name to what it says.
+//! A kind knows no option: its caller adds the option's name to what it says.
 
-mod others;
 mod paths;
 mod sizes;
+mod users;
 
 use std::time::Duration;
 
-pub use self::others::Others;
 pub use self::paths::{File, Folder};
 pub use self::sizes::{DEFAULT_SHARE, History, RingSize, ShareOrSize, SizeOrCount};
+pub use self::users::UsersAndGroups;
 use super::Value;
 
 /// Why a value can't be.
@@ -32,7 +32,7 @@ impl Refused {
 
 /// How values of a kind are written.
 pub trait Form: Sync {
-    /// What a type checker for Python is told.
+    /// The type, as an annotation in Python.
     fn annotation(&self) -> String;
 
     /// What `--help` calls the value. Empty: the option's own name.
@@ -40,8 +40,8 @@ pub trait Form: Sync {
         ""
     }
 
-    /// Whether `None`, where that may be given, is worth a hint.
-    fn is_well_left_open(&self) -> bool {
+    /// Whether the hint for a wrong value names `None` too, where that may be given.
+    fn suggests_none(&self) -> bool {
         false
     }
 
@@ -203,7 +203,7 @@ impl Form for Secs {
         "SECS"
     }
 
-    fn is_well_left_open(&self) -> bool {
+    fn suggests_none(&self) -> bool {
         true
     }
 
@@ -253,7 +253,7 @@ impl<T, K: Kind<T>> Kind<Option<T>> for OrNone<K> {
         match given {
             Value::Nothing => Ok(None),
             given => {
-                let or_none = self.0.is_well_left_open();
+                let or_none = self.0.suggests_none();
                 self.0.parse(given).map(Some).map_err(|refused| Refused { or_none, ..refused })
             }
         }

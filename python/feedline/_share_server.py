@@ -1,8 +1,8 @@
-"""The server's process of shared feeds: ``python -m feedline._host NAME LOCK``, by ``share``.
+"""The process that serves shared feeds: ``python -m feedline._share_server NAME LOCK``.
 
-Gets what to serve on its standard input, and the lock that says that it is being started; lets go
-of the lock once it has the feed's name. An error before that is left in the record, for those who
-wait; consumers get a later one from the feed.
+``share`` starts it. It reads what to serve from its standard input, and inherits the lock that says
+that it is being started; it releases the lock once it has the feed's name. An earlier error goes
+into the record, for those who wait; consumers get a later error from the feed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from feedline import _rng_state, _starting
+from feedline import _rng_state, _start_record
 from feedline._core import ServerCore, begin_run, end_run, feeds, folder
 from feedline._errors import FeedlineError, LoaderError
 from feedline._loader import made_by
@@ -32,9 +32,9 @@ from feedline._pickling import enter_script_context, unpack
 from feedline._rng_state import RngStates
 from feedline._seeding import give_own_generator, seed_before_making
 from feedline._server import Server
-from feedline._starting import Record, log_path
+from feedline._start_record import Record, log_path
 
-# The starter looks for us all the time, but the machine may be busy.
+# The starter waits for us without a pause, but the machine may be busy.
 _FIRST_CONSUMER_SECS = 5.0
 # How long the folder's lock is waited for at the end.
 _TIDY_SECS = 2.0
@@ -46,7 +46,7 @@ def main() -> None:
     """Detach from the process that started us, and serve."""
     name, lock = sys.argv[1], int(sys.argv[2])
     os.set_inheritable(lock, False)
-    _starting.hosted = name
+    _start_record.serving = name
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     faulthandler.enable()
     try:
@@ -107,7 +107,7 @@ def _serve(name: str, one: _Serving, serving: list[_Serving]) -> None:
             is_ours = isinstance(error, FeedlineError)
             text = str(error) if is_ours else _traceback("the loader raised", error)
             # Before the name is free: a consumer that comes then gets the error.
-            with contextlib.suppress(FeedlineError), _starting.locked(name) as file:
+            with contextlib.suppress(FeedlineError), _start_record.locked(name) as file:
                 _leave_word(file.fileno(), text, name, _kind(error))
                 for each in serving:
                     end_run(each.feed)
@@ -121,9 +121,9 @@ def _serve(name: str, one: _Serving, serving: list[_Serving]) -> None:
 def _begin(name: str, lock: int, host: dict[str, Any]) -> list[_Serving]:
     """Make the loaders, take the feeds' names, and let go of the lock."""
     with open(lock, "r+", closefd=False) as file:
-        record = _starting.read(file)
+        record = _start_record.read(file)
     record.crashes += 1
-    _starting.note(lock, record, name)
+    _start_record.note(lock, record, name)
     options: dict[str, dict[str, Any]] = host["options"]
     with _leaving_word(lock, f'make_loader of feed "{name}" raised', name):
         makers: dict[str, Callable[[], Any]] = unpack(host.pop("make_loader"))
@@ -136,7 +136,7 @@ def _begin(name: str, lock: int, host: dict[str, Any]) -> list[_Serving]:
             is_seeded = options[feed].get("seed") is not None
             record.runs[feed], rng_states[feed] = _run(feed, record.runs.get(feed), is_seeded)
         # Before anybody can attach: each consumer compares.
-        _starting.note(lock, record.started(), name)
+        _start_record.note(lock, record.started(), name)
         for feed, server in servers.items():
             linger_secs = options[feed]["linger_secs"]
             if linger_secs is not None:
@@ -153,7 +153,7 @@ def _begin(name: str, lock: int, host: dict[str, Any]) -> list[_Serving]:
             one.server.stop()
         # Somebody serves the name by hand: then that feed counts.
         if any(one in options for one, _, _ in feeds()):
-            _starting.note(lock, Record(), name)
+            _start_record.note(lock, Record(), name)
         else:
             _leave_word(lock, str(error), name, _kind(error))
         raise
@@ -228,11 +228,11 @@ def _leaving_word(lock: int, what: str, name: str) -> Iterator[None]:
 def _leave_word(lock: int, text: str, name: str, kind: str) -> None:
     message = f"{text}\n  what its server printed: {log_path(name)}"
     with open(lock, "r+", closefd=False) as file:
-        record = _starting.read(file)
+        record = _start_record.read(file)
     # Nobody resumes a run that has failed.
     record.runs = {}
-    record.failed, record.message, record.kind = _starting.now(), message, kind
-    _starting.note(lock, record, name)
+    record.failed, record.message, record.kind = _start_record.now(), message, kind
+    _start_record.note(lock, record, name)
 
 
 def _kind(error: BaseException) -> str:
@@ -261,7 +261,7 @@ def _tidy(name: str, served: list[str]) -> None:
     # A process that sweeps the folder has the lock for a moment, and leaves our files to us because
     # we still have our log; a process that starts the next server has it for longer.
     deadline = time.monotonic() + _TIDY_SECS
-    while (file := _starting.try_lock(name)) is None:
+    while (file := _start_record.try_lock(name)) is None:
         if time.monotonic() > deadline:
             return
         time.sleep(0.01)
@@ -273,7 +273,7 @@ def _tidy(name: str, served: list[str]) -> None:
         with contextlib.suppress(OSError):
             if os.stat(log_path(name)).st_size == 0:
                 os.unlink(log_path(name))
-                os.unlink(_starting.lock_path(name))
+                os.unlink(_start_record.lock_path(name))
 
 
 if __name__ == "__main__":

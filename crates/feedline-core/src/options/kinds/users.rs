@@ -1,13 +1,13 @@
-//! Other users, and groups.
+//! Users and groups.
 
 use super::{Form, Kind, Refused};
 use crate::access::Allow;
 use crate::options::Value;
 
-/// Others as a user names them. Only numbers become an [`Allow`]: what a name stands for is looked up before.
-pub struct Others;
+/// Users and groups that may attach. Only their numbers become an [`Allow`]: names are resolved before.
+pub struct UsersAndGroups;
 
-impl Form for Others {
+impl Form for UsersAndGroups {
     fn annotation(&self) -> String {
         "Iterable[str | int]".into()
     }
@@ -25,7 +25,7 @@ impl Form for Others {
     }
 }
 
-impl Kind<Allow> for Others {
+impl Kind<Allow> for UsersAndGroups {
     fn parse(&self, given: &Value) -> Result<Allow, Refused> {
         let Value::List(given) = given else { return Err(unknown()) };
         let mut allow = Allow::default();

@@ -1,4 +1,4 @@
-"""Starting a feed's server exactly once, whoever asks for it and whoever dies meanwhile.
+"""The lock and the record of a server's start: once only, whichever process dies meanwhile.
 
 ```text
              flock on NAME.share
@@ -38,7 +38,7 @@ _log = logging.getLogger("feedline")
 # Writing a record takes no time; a record that stays half-written belongs to nobody.
 _MOST_LOOKS = 200
 # The feed that this process is the server of, or is about to be.
-hosted: str | None = None
+serving: str | None = None
 
 
 @dataclass
@@ -108,7 +108,7 @@ def log_path(name: str) -> Path:
 
 
 def open_log(name: str, *, append: bool) -> int:
-    """Open the log for a server. Whoever has it as its output owns it (``names::sweep``)."""
+    """Open the log for a server. The process that writes to it owns it (``names::sweep``)."""
     path = log_path(name)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if append else os.O_TRUNC)
     with _explained(path):

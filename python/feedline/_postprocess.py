@@ -12,10 +12,10 @@ from feedline._containers import with_each
 from feedline._errors import FeedlineError
 
 
-def finisher(
+def postprocessor(
     transform: Callable[[Any], Any] | None, pin_memory: bool, device: Any
 ) -> Callable[[Any], Any]:
-    """What to do with each batch: transform it, page-lock it, move it. Looks for the GPU now."""
+    """What to do with each batch: transform it, page-lock it, move it. The GPU is checked now."""
     if pin_memory and not torch.accelerator.is_available():
         raise FeedlineError(
             "pin_memory=True is for copies to a GPU, and torch finds none here\n"
@@ -30,7 +30,7 @@ def finisher(
                 f'device="{device}" cannot be used: {str(error).splitlines()[0]}\n'
                 "  leave device out to get batches in host memory"
             ) from error
-    return Finish(transform, pin_memory, device)
+    return Postprocess(transform, pin_memory, device)
 
 
 def _record(device: torch.device) -> Callable[[], torch.Event] | None:
@@ -59,7 +59,7 @@ class Copies:
     MOST = 4
 
     def __init__(self, record: Callable[[], Any] | None) -> None:
-        """``record`` gives an event that comes after all that the device was told so far."""
+        """``record`` gives an event that comes after all work that the device has got so far."""
         self._record = record
         self._waiting: collections.deque[tuple[Any, Any]] = collections.deque()
 
@@ -74,7 +74,7 @@ class Copies:
             self._waiting.popleft()
 
 
-class Finish:
+class Postprocess:
     """Each batch, as the job wants it."""
 
     def __init__(
@@ -114,4 +114,4 @@ class Finish:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies that are under way belong to this process."""
-        return Finish, (self.transform, self.pin_memory, self.device)
+        return Postprocess, (self.transform, self.pin_memory, self.device)
