@@ -235,7 +235,7 @@ def test_one_look_is_long_enough_for_a_verdict(start: Start) -> None:
     served(start)
     start(take_one).expect("taken")
     view = top("train", interval_secs=0.1)
-    assert "the jobs are the bottleneck" in view["verdict"]["text"]
+    assert "trainers are the bottleneck" in view["verdict"]["text"]
 
 
 def test_a_silent_server_is_shown(start: Start) -> None:
@@ -264,7 +264,7 @@ def test_it_is_live_until_q(start: Start, screens: list[Screen]) -> None:
     screen = screens[0]
     screen.wait_for("train")
     screen.wait_for(str(reader.pid))
-    screen.wait_for("the jobs are the bottleneck")
+    screen.wait_for("trainers are the bottleneck")
     server.stop()
     screen.wait_for(f"train  silent  pid {server.pid}")
     server.resume()

@@ -210,7 +210,7 @@ def test_slow_jobs_have_nothing_to_gain(start: Start) -> None:
     serve(start, "Paced", ring=512, wait_for=2)
     for _ in range(2):
         start(train, secs=0.1)
-    view = judged("train", "job-bound", "nothing to gain here")
+    view = judged("train", "trainers-bound", "nothing to gain here")
     assert view["waiting_share"] > 0.5
 
 
@@ -227,7 +227,7 @@ def test_one_that_is_stopped_is_named_and_not_blamed(start: Start) -> None:
         child.expect("training")
     stopped.stop()
     try:
-        judged("train", "job-bound", f"; pid {stopped.pid} is stopped (state T): kill -CONT")
+        judged("train", "trainers-bound", f"; pid {stopped.pid} is stopped (state T): kill -CONT")
     finally:
         stopped.resume()
 

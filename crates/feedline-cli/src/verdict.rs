@@ -1,7 +1,7 @@
 //! What the numbers mean, in one line, and what to change. Pure: numbers in, words out.
 //!
 //! ```text
-//! over, starting, nobody there ──▶ Quiet        nobody waits ── the source does ──▶ JobBound
+//! over, starting, nobody there ──▶ Quiet        nobody waits ── the source does ──▶ TrainersBound
 //! the loader doesn't come back ──▶ Stuck             │       ├─ nor does it ──────▶ Balanced
 //!                                                    │       └─ it falls behind ──▶ LoaderBound
 //!                                               somebody waits ── so does the source, for one who doesn't ──▶ HeldBack
@@ -57,7 +57,7 @@ pub enum Kind {
     /// Jobs wait for batches to be copied into memory.
     CopyBound,
     /// The jobs are busy, and the loader waits for them.
-    JobBound,
+    TrainersBound,
     /// Everybody waits a little for somebody.
     Balanced,
     /// All is loaded: jobs only read.
@@ -398,10 +398,10 @@ fn nobody_waits(evidence: &Evidence<'_>, jobs: &[Pace<'_>]) -> Verdict {
     if rates.waiting_share >= SPARE {
         let spare = percent(rates.waiting_share);
         let text = format!(
-            "job-bound: the jobs are the bottleneck, nothing to gain here (no job waits{most}, the loader has {spare} of its time to \
+            "trainers are the bottleneck: nothing to gain here (no job waits{most}, the loader has {spare} of its time to \
              spare)"
         );
-        return verdict(Kind::JobBound, text);
+        return verdict(Kind::TrainersBound, text);
     }
     if let Some(text) = uses_up(evidence, jobs) {
         return verdict(Kind::LoaderBound, format!("loader-bound: {text}; {}", cause::slow(evidence)));

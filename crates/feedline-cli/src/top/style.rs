@@ -16,7 +16,7 @@ pub(super) const BAD: Style = Style::new().fg(Color::Red);
 pub(super) fn of(kind: Kind) -> Style {
     match kind {
         Kind::Quiet => DIM,
-        Kind::JobBound | Kind::Balanced | Kind::Loaded => GOOD,
+        Kind::TrainersBound | Kind::Balanced | Kind::Loaded => GOOD,
         Kind::LoaderBound | Kind::HeldBack | Kind::DiskBound | Kind::CopyBound => FAIR,
         Kind::Stuck | Kind::Failed => BAD,
     }

@@ -247,8 +247,8 @@ fn jobs_that_read_from_a_disk_are_named() {
         .with(|case| (case.stats.replay, case.stats.all_written) = (true, true))
         .is(Kind::DiskBound, &parts);
     // Of the 100 MB that it takes.
-    reads(true, 9e6).is(Kind::JobBound, &[]);
-    reads(false, 3.2e7).is(Kind::JobBound, &[]);
+    reads(true, 9e6).is(Kind::TrainersBound, &[]);
+    reads(false, 3.2e7).is(Kind::TrainersBound, &[]);
 }
 
 #[test]
@@ -260,15 +260,15 @@ fn a_job_that_is_stopped_is_no_bottleneck_of_training() {
     case(0.9, 0.05, 0.05, &[0.0]).with(stopped).is(Kind::Balanced, &[note]);
     let two = || case(0.1, 0.0, 0.9, &[0.0, 0.0]).with(stopped);
     two().with(|case| case.stats.consumers[0].lag_samples = 900).is(Kind::HeldBack, &["pid 800", "waits for it"]);
-    two().with(|case| case.stats.consumers[1].lag_samples = 900).is(Kind::JobBound, &[note]);
-    two().with(|case| case.stats.lag = "skip".into()).is(Kind::JobBound, &[note]);
+    two().with(|case| case.stats.consumers[1].lag_samples = 900).is(Kind::TrainersBound, &[note]);
+    two().with(|case| case.stats.lag = "skip".into()).is(Kind::TrainersBound, &[note]);
     let history = |used: u64| {
         move |case: &mut Case| {
             case.stats.lag = "history".into();
             (case.stats.history_used_samples, case.stats.history_samples) = (used, 9000);
         }
     };
-    two().with(history(450)).is(Kind::JobBound, &[note]);
+    two().with(history(450)).is(Kind::TrainersBound, &[note]);
     two().with(history(8900)).is(Kind::HeldBack, &["the loader waits for it", "history full"]);
 }
 
@@ -302,7 +302,7 @@ fn who_loses_samples_is_named() {
 #[test]
 fn nothing_to_gain_is_said() {
     case(0.1, 0.05, 0.85, &[0.02, 0.0])
-        .is(Kind::JobBound, &["nothing to gain here", "no job waits more than 2 %", "85 %"]);
+        .is(Kind::TrainersBound, &["nothing to gain here", "no job waits more than 2 %", "85 %"]);
     case(0.93, 0.05, 0.02, &[0.05, 0.01]).is(Kind::Balanced, &["no job waits more than 5 %", "busy 98 %"]);
     case(0.3, 0.1, 0.5, &[0.4, 0.4]).is(Kind::Balanced, &["2 jobs wait 40 %", "the loader 50 %"]);
     case(0.3, 0.1, 0.5, &[0.4, 0.4]).with(|case| case.stats.ring_samples = 64).is(Kind::Balanced, &["a larger ring="]);
@@ -325,7 +325,7 @@ fn what_cannot_be_judged_is_not() {
     hungry().with(|case| case.rates.window_secs = 0.0).is(quiet, &["measuring ..."]);
     hungry().with(|case| case.jobs.iter_mut().for_each(|job| job.seen_secs = 0.1)).is(quiet, &["measuring ..."]);
     let late = |id: usize| move |case: &mut Case| case.stats.consumers[id].epoch = 1;
-    case(0.3, 0.1, 0.6, &[0.0, 0.99]).with(late(1)).is(Kind::JobBound, &["no job waits, the loader"]);
+    case(0.3, 0.1, 0.6, &[0.0, 0.99]).with(late(1)).is(Kind::TrainersBound, &["no job waits, the loader"]);
     case(0.3, 0.1, 0.6, &[0.99]).with(late(0)).is(quiet, &["waits for epoch 1"]);
     let gate = hungry().with(|case| (case.stats.gate_open, case.stats.wait_for) = (false, 6));
     gate.is(quiet, &["waits for 2 of 6 jobs: wait_for=6"]);

@@ -82,7 +82,7 @@ const VERDICTS = {
   'copy-bound': ['warn', 'Copy-bound'],
   stuck: ['bad', 'Stuck'],
   failed: ['bad', 'Failed'],
-  'job-bound': ['good', 'All good'],
+  'trainers-bound': ['good', 'All good'],
   balanced: ['good', 'Balanced'],
   loaded: ['good', 'All loaded'],
   quiet: ['calm', 'Quiet'],
