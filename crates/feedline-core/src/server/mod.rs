@@ -270,7 +270,7 @@ impl Server {
         source: &mut dyn BatchSource,
         poll: &mut dyn FnMut() -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        self.run(&mut FromBatches(source), poll)
+        self.run(&mut FromBatches::new(source), poll)
     }
 
     /// Gives a way to ask where the source is while it hangs. It is called on a thread of its own.

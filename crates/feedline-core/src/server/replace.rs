@@ -3,12 +3,11 @@
 //! A ring is replaced, never resized. Old mappings keep the old memory. What was published there is never written to again, so
 //! nobody's view changes; a claim that is open fills its slots there, and is carried over when it is committed. Whatever has to be true of the log and its consumers from the new ring on is made true under the same lock.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use feedline_protocol::log::{Size, Transfer};
 use feedline_protocol::{EpochLength, UNKNOWN};
-use feedline_shm::{RingWriter, fault};
+use feedline_shm::fault;
 
 use super::producer::Producer;
 use super::ring::Ring;
@@ -21,11 +20,9 @@ use crate::ring_info::{RingInfo, Told};
 use crate::schema::Schema;
 use crate::source::{Halt, Length};
 
-/// A ring that nobody knows of yet, with the descriptor that consumers will get, and what was copied into it.
+/// A ring that nobody knows of yet, and what was copied into it.
 pub(super) struct Prepared {
-    writer: RingWriter,
-    info: RingInfo,
-    memory: Arc<OwnedFd>,
+    ring: Ring,
     transfer: Transfer,
 }
 
@@ -33,7 +30,7 @@ impl Prepared {
     fn new(info: RingInfo, batch_bytes: u64, options: &Options) -> Result<Self, Error> {
         let writer = allocate(&info, batch_bytes, options.history_dir.as_deref())?;
         let memory = Arc::new(writer.memory().share()?);
-        Ok(Self { writer, info, memory, transfer: Transfer::default() })
+        Ok(Self { ring: Ring::new(writer, info, memory), transfer: Transfer::default() })
     }
 }
 
@@ -97,7 +94,8 @@ impl Producer<'_> {
     /// Another ring of this size, with every intact sample in it. About 10 ms for 100 MB.
     pub fn prepare(&self, size: Size) -> Result<Prepared, Error> {
         let old = self.ring();
-        let mut prepared = Prepared::new(old.info.resized(size), old.strides.iter().sum(), &self.shared.options)?;
+        let mut prepared =
+            Prepared::new(old.info.resized(size), old.slots.strides().iter().sum(), &self.shared.options)?;
         self.transfer(&mut prepared);
         Ok(prepared)
     }
@@ -105,16 +103,14 @@ impl Producer<'_> {
     /// Copies what was not there yet when this was last called. True if there was nothing.
     fn transfer(&self, prepared: &mut Prepared) -> bool {
         let Some(old) = &self.ring else { return true };
-        let rest: Vec<Vec<_>> = {
+        let rest: Vec<_> = {
             let state = self.shared.lock();
             let log = state.machine.log();
-            prepared.transfer.rest(log).into_iter().map(|run| old.intact(run, log).collect()).collect()
+            prepared.transfer.rest(log).into_iter().map(|run| old.intact(run, log)).collect()
         };
-        for ranges in &rest {
-            let mut from = old.slots.claim(ranges.iter().copied()).expect("nobody fills what is intact");
-            for (index, range) in ranges.iter().enumerate() {
-                prepared.writer.write(range.lane, range.position, &*from.bytes_mut(index));
-            }
+        for span in &rest {
+            let from = old.slots.claim(span.clone()).expect("nobody fills what is intact");
+            from.carried_to(&prepared.ring.slots).expect("nobody knows of it");
         }
         rest.is_empty()
     }
@@ -130,8 +126,7 @@ impl Producer<'_> {
                 break state;
             }
         };
-        let Prepared { writer, info, memory, .. } = prepared;
-        let ring = Arc::new(Ring::new(writer, info, memory));
+        let ring = Arc::new(prepared.ring);
         if self.ring.is_some() {
             state.events.note("ring", None, &format!("another ring, of {}", size_text(ring.len_bytes())));
         }
@@ -184,7 +179,7 @@ impl Producer<'_> {
         };
         let per_sample = match &*ring.info.schema {
             Schema::Whole { .. } if batches > 0 => bytes / batches,
-            _ => ring.strides.iter().sum(),
+            _ => ring.slots.strides().iter().sum(),
         };
         let size = with_history(ring.info.size(), &self.shared.options, length, per_sample);
         if size == ring.info.size() {

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use feedline_protocol::log::{Log, Size};
-use feedline_shm::{Claimable, RingWriter, SlotRange};
+use feedline_shm::{Claimable, RingWriter, Span};
 
 use crate::ring_info::{RingInfo, strides};
 
@@ -15,13 +15,11 @@ pub(super) struct Ring {
     pub slots: Arc<Claimable>,
     pub info: RingInfo,
     pub memory: Arc<OwnedFd>,
-    /// Bytes per sample of each lane of fixed stride.
-    pub strides: Vec<u64>,
 }
 
 impl Ring {
     pub fn new(writer: RingWriter, info: RingInfo, memory: Arc<OwnedFd>) -> Self {
-        Self { slots: Arc::new(Claimable::new(writer)), strides: strides(&info.schema), info, memory }
+        Self { slots: Arc::new(Claimable::new(writer, strides(&info.schema))), info, memory }
     }
 
     pub fn len_bytes(&self) -> u64 {
@@ -35,24 +33,9 @@ impl Ring {
         (self.len_bytes() as f64 * part(capacity, window).max(part(byte_lane, byte_window))) as u64
     }
 
-    /// Where samples stand in each lane; `bytes` is their part of the byte lane.
-    pub fn ranges(&self, samples: Range<u64>, bytes: Option<Range<u64>>) -> impl Iterator<Item = SlotRange> {
-        let fixed = self.strides.iter().enumerate().map(move |(lane, &stride)| SlotRange {
-            lane,
-            position: u128::from(samples.start) * u128::from(stride),
-            len_bytes: ((samples.end - samples.start) * stride) as usize,
-        });
-        let variable = bytes.map(|bytes| SlotRange {
-            lane: self.strides.len(),
-            position: bytes.start.into(),
-            len_bytes: (bytes.end - bytes.start) as usize,
-        });
-        fixed.chain(variable)
-    }
-
-    /// The same for samples that are intact.
-    pub fn intact(&self, samples: Range<u64>, log: &Log) -> impl Iterator<Item = SlotRange> {
-        let bytes = log.bytes_of(samples.clone());
-        self.ranges(samples, bytes)
+    /// Where intact samples stand.
+    pub fn intact(&self, samples: Range<u64>, log: &Log) -> Span {
+        let bytes = log.bytes_of(samples.clone()).unwrap_or_default();
+        Span { samples, bytes }
     }
 }
