@@ -1,17 +1,18 @@
 //! Parts of a ring that several threads fill at once, each its own.
 //!
 //! ```text
-//!              claim                 a thread of its own              drop
-//! Claimable ──────────▶ Slots ──▶ &mut [u8] for each lane, filled ──────────▶ free again
+//!              claim                 a thread of its own              free
+//! Claimable ──────────▶ Slots ──▶ &mut [u8] for each lane, filled ──────────▶ may be claimed again
+//!                         └─────────────── dropped ────▶ never claimed again
 //! ```
 //!
 //! Which samples may be claimed is decided by the log (`feedline_protocol::log`), which knows what consumers still need. This
-//! module makes sure of the rest, whatever its caller does: no byte is in two claims at once.
+//! module makes sure of the rest, whatever its caller does: no byte is in two claims at once. It has no lock: whoever owns the
+//! table of claims has one already, the log's.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::mutex::Mutex;
 use crate::{Layout, Memory, RingWriter, SourceBytes};
 
 /// What one claim covers: samples, in every lane of fixed stride, and their part of the byte lane (empty without one).
@@ -26,6 +27,12 @@ pub struct Span {
 /// A ring of which many may claim parts: lanes of fixed stride, and perhaps a byte lane behind them.
 #[derive(Debug)]
 pub struct Claimable {
+    lanes: Arc<Lanes>,
+    claimed: Vec<Span>,
+}
+
+#[derive(Debug)]
+struct Lanes {
     ring: RingWriter,
     /// Bytes per sample of each lane of fixed stride.
     strides: Vec<u64>,
@@ -33,7 +40,6 @@ pub struct Claimable {
     capacity: u64,
     /// How long the byte lane is; 0 without one.
     byte_lane: u64,
-    claimed: Mutex<Vec<Span>>,
 }
 
 impl Claimable {
@@ -47,42 +53,49 @@ impl Claimable {
         let samples = fixed.iter().zip(&strides).filter_map(|(lane, &stride)| lane.len_bytes.checked_div(stride));
         let capacity = samples.min().unwrap_or(0);
         let byte_lane = variable.first().map_or(0, |lane| lane.len_bytes);
-        Self { ring, strides, capacity, byte_lane, claimed: Mutex::default() }
+        Self { lanes: Arc::new(Lanes { ring, strides, capacity, byte_lane }), claimed: Vec::new() }
     }
 
     /// The memory to hand to consumers.
     pub fn memory(&self) -> &dyn Memory {
-        self.ring.memory()
+        self.lanes.ring.memory()
     }
 
     /// Its lanes.
     pub fn layout(&self) -> &Layout {
-        self.ring.layout()
-    }
-
-    /// Bytes per sample of each lane of fixed stride.
-    pub fn strides(&self) -> &[u64] {
-        &self.strides
+        self.lanes.ring.layout()
     }
 
     /// The memory of these samples, for whoever holds the result alone. `None` if a part of it is claimed already.
     ///
     /// # Panics
     /// If they don't fit into the ring.
-    pub fn claim(self: &Arc<Self>, span: Span) -> Option<Slots> {
-        assert!(len(&span.samples) <= self.capacity, "{span:?} is longer than its lane of {} samples", self.capacity);
-        assert!(len(&span.bytes) <= self.byte_lane, "{span:?} is longer than its lane of {} bytes", self.byte_lane);
+    pub fn claim(&mut self, span: Span) -> Option<Slots> {
+        let Lanes { capacity, byte_lane, .. } = *self.lanes;
+        assert!(len(&span.samples) <= capacity, "{span:?} is longer than its lane of {capacity} samples");
+        assert!(len(&span.bytes) <= byte_lane, "{span:?} is longer than its lane of {byte_lane} bytes");
         let is_taken = |other: &Span| {
-            may_overlap(&span.samples, &other.samples, self.capacity)
-                || may_overlap(&span.bytes, &other.bytes, self.byte_lane)
+            may_overlap(&span.samples, &other.samples, capacity) || may_overlap(&span.bytes, &other.bytes, byte_lane)
         };
-        let mut claimed = self.claimed.lock();
-        if claimed.iter().any(is_taken) {
+        if self.claimed.iter().any(is_taken) {
             return None;
         }
-        claimed.push(span.clone());
-        drop(claimed);
-        Some(Slots { ring: Arc::clone(self), span })
+        self.claimed.push(span.clone());
+        Some(Slots { lanes: Arc::clone(&self.lanes), span })
+    }
+
+    /// Whether these are a part of this ring.
+    pub fn has(&self, slots: &Slots) -> bool {
+        Arc::ptr_eq(&self.lanes, &slots.lanes)
+    }
+
+    /// Nobody fills them any more: they may be claimed again. Those of another ring are let go of.
+    pub fn free(&mut self, slots: Slots) {
+        if self.has(&slots)
+            && let Some(index) = self.claimed.iter().position(|span| *span == slots.span)
+        {
+            self.claimed.swap_remove(index);
+        }
     }
 }
 
@@ -103,19 +116,19 @@ fn may_overlap(one: &Range<u64>, other: &Range<u64>, turn: u64) -> bool {
 /// Memory of a ring that nobody else reads or writes while this lives.
 #[derive(Debug)]
 pub struct Slots {
-    ring: Arc<Claimable>,
+    lanes: Arc<Lanes>,
     span: Span,
 }
 
 impl Slots {
-    /// Whether they are a part of this ring.
-    pub fn is_of(&self, ring: &Arc<Claimable>) -> bool {
-        Arc::ptr_eq(&self.ring, ring)
+    /// What they cover.
+    pub fn span(&self) -> &Span {
+        &self.span
     }
 
     /// How many lanes the ring has.
     pub fn lanes(&self) -> usize {
-        self.ring.layout().lanes().len()
+        self.lanes.ring.layout().lanes().len()
     }
 
     /// How many bytes they have in one lane.
@@ -126,7 +139,7 @@ impl Slots {
     /// Where they stand in one lane, and how many bytes they have there.
     fn place(&self, lane: usize) -> (u128, usize) {
         let Span { samples, bytes } = &self.span;
-        match self.ring.strides.get(lane) {
+        match self.lanes.strides.get(lane) {
             Some(&stride) => (u128::from(samples.start) * u128::from(stride), (len(samples) * stride) as usize),
             None => (bytes.start.into(), len(bytes) as usize),
         }
@@ -138,9 +151,9 @@ impl Slots {
     /// If the ring has fewer lanes.
     pub fn bytes_mut(&mut self, lane: usize) -> &mut [u8] {
         let (position, len_bytes) = self.place(lane);
-        let start = self.ring.ring.address(lane, position, len_bytes);
+        let start = self.lanes.ring.address(lane, position, len_bytes);
         // SAFETY:
-        // - Mapped: `address` checked the range, and `self.ring` keeps the mapping for as long as the result is borrowed.
+        // - Mapped: `address` checked the range, and `self.lanes` keeps the mapping for as long as the result is borrowed.
         // - Initialised: memory from the kernel, whatever was written to it since.
         // - Exclusive in this process: the table of claims has no other one with a byte of these, `&mut self` lends them once, and
         //   `RingWriter::write` needs the ring for itself alone. In others: consumers read only what is published, and the one
@@ -156,25 +169,13 @@ impl Slots {
         bytes.into().copy_to(&mut self.bytes_mut(lane)[offset_bytes..]);
     }
 
-    /// The same samples in another ring with the same strides, with the same bytes. `None` if a part of them is claimed there.
+    /// Copies what another claim of the same samples has, of another ring.
     ///
     /// # Panics
-    /// If the strides are others, or the samples don't fit.
-    pub fn carried_to(mut self, ring: &Arc<Claimable>) -> Option<Self> {
-        assert_eq!(self.ring.strides, ring.strides, "a sample is as long in either ring");
-        let mut carried = ring.claim(self.span.clone())?;
+    /// If a sample has another length there.
+    pub fn copy_from(&mut self, other: &mut Self) {
         for lane in 0..self.lanes() {
-            carried.bytes_mut(lane).copy_from_slice(self.bytes_mut(lane));
-        }
-        Some(carried)
-    }
-}
-
-impl Drop for Slots {
-    fn drop(&mut self) {
-        let mut claimed = self.ring.claimed.lock();
-        if let Some(index) = claimed.iter().position(|span| *span == self.span) {
-            claimed.swap_remove(index);
+            self.bytes_mut(lane).copy_from_slice(other.bytes_mut(lane));
         }
     }
 }

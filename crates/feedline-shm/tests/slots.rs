@@ -2,18 +2,17 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
-use std::sync::Arc;
 use std::thread;
 
 use feedline_shm::{Access, Claimable, HeadReader, HeadWriter, Hold, Layout, Mapping, RingWriter, Span, page_size};
 use proptest::prelude::*;
 
-fn claimable(layout: Layout, strides: &[u64]) -> Arc<Claimable> {
-    Arc::new(Claimable::new(RingWriter::create(layout).unwrap(), strides.to_vec()))
+fn claimable(layout: Layout, strides: &[u64]) -> Claimable {
+    Claimable::new(RingWriter::create(layout).unwrap(), strides.to_vec())
 }
 
 /// A sample is one byte.
-fn one_lane() -> Arc<Claimable> {
+fn one_lane() -> Claimable {
     claimable(Layout::new([page_size()]).unwrap(), &[1])
 }
 
@@ -25,7 +24,7 @@ fn samples(first: u64, count: u64) -> Span {
 fn threads_fill_their_slots_at_once_and_a_reader_sees_all() {
     const THREADS: u64 = 4;
     const RUN: u64 = 64;
-    let ring = claimable(Layout::new([page_size(), 2 * page_size()]).unwrap(), &[8, 16]);
+    let mut ring = claimable(Layout::new([page_size(), 2 * page_size()]).unwrap(), &[8, 16]);
     // Across the ends of both lanes.
     let first = |thread: u64| page_size() / 8 - 100 + thread * RUN;
     thread::scope(|scope| {
@@ -51,29 +50,32 @@ fn threads_fill_their_slots_at_once_and_a_reader_sees_all() {
 }
 
 #[test]
-fn what_is_claimed_can_be_claimed_again_once_it_is_dropped() {
-    let ring = one_lane();
+fn what_is_claimed_can_be_claimed_again_once_it_is_free() {
+    let mut ring = one_lane();
     let slots = ring.claim(samples(0, 100)).unwrap();
     assert!(ring.claim(samples(99, 1)).is_none());
     assert!(ring.claim(samples(page_size(), 1)).is_none(), "the same byte, a turn later");
     assert!(ring.claim(samples(100, 1)).is_some());
     assert!(ring.claim(samples(50, 0)).is_some(), "nothing is in nobody's way");
-    drop(slots);
+    ring.free(slots);
     assert!(ring.claim(samples(99, 1)).is_some());
+    assert!(ring.claim(samples(100, 1)).is_none(), "what was dropped is never free again");
 }
 
 #[test]
 fn a_claim_is_carried_over_to_another_ring() {
     let layout = |pages| Layout::new([pages * page_size(), page_size()]).unwrap();
-    let (old, new) = (claimable(layout(1), &[2]), claimable(layout(4), &[2]));
+    let (mut old, mut new) = (claimable(layout(1), &[2]), claimable(layout(4), &[2]));
     let mut slots = old.claim(Span { samples: 3000..3005, bytes: 77..80 }).unwrap();
     slots.write(0, 0, b"0123456789");
     slots.write(1, 0, b"abc");
-    let mut carried = slots.carried_to(&new).unwrap();
-    assert!(carried.is_of(&new));
+    let mut carried = new.claim(slots.span().clone()).unwrap();
+    carried.copy_from(&mut slots);
     assert_eq!(carried.bytes_mut(0), b"0123456789");
     assert_eq!(carried.bytes_mut(1), b"abc");
-    assert!(old.claim(samples(3000, 5)).is_some(), "it is free there");
+    assert!(old.has(&slots) && !old.has(&carried));
+    new.free(slots);
+    assert!(new.claim(carried.span().clone()).is_none(), "only the other ring's were let go of");
 }
 
 #[test]
@@ -102,11 +104,12 @@ proptest! {
         claims in prop::collection::vec((0_u64..2000, 0_u64..80, 0_u64..20_000, 0_u64..1000, any::<bool>()), 1..40),
     ) {
         let lanes = vec![page_size(); strides.len() + 1];
-        let ring = claimable(Layout::new(lanes).unwrap(), &strides);
+        let mut ring = claimable(Layout::new(lanes).unwrap(), &strides);
         let mut held: Vec<(HashSet<(usize, u64)>, _)> = Vec::new();
         for (first, count, start, len_bytes, drops) in claims {
             if drops && !held.is_empty() {
-                held.swap_remove(first as usize % held.len());
+                let (_, slots) = held.swap_remove(first as usize % held.len());
+                ring.free(slots);
             }
             let count = if strides.iter().all(|&stride| stride == 0) { 0 } else { count };
             let in_lane = |lane, bytes: Range<u64>| bytes.map(move |byte| (lane, byte % page_size()));

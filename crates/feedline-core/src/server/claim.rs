@@ -11,10 +11,9 @@
 use std::sync::Arc;
 
 use feedline_protocol::log::{Committed, Run};
-use feedline_shm::{Slots, SourceBytes, Span, fault};
+use feedline_shm::{Slots, SourceBytes, fault};
 
 use super::Shared;
-use super::ring::Ring;
 
 /// The memory of samples that nobody has seen yet.
 pub struct Claim {
@@ -30,28 +29,18 @@ pub struct Claim {
 const HIDDEN_LANES: usize = 1;
 
 impl Claim {
-    /// Takes the memory of a run that the log granted; `left` samples of the source's batch are left from its first on.
-    pub(super) fn new(shared: &Arc<Shared>, ring: &Ring, run: Run, left: u64) -> Self {
-        let mut claim = Self::open(shared, ring, run, 0, left);
-        let left = (0..run.samples).map(|at| (left - at) as u32);
-        let (words, _) = claim.slots_mut().bytes_mut(0).as_chunks_mut::<4>();
-        words.iter_mut().zip(left).for_each(|(word, left)| *word = left.to_le_bytes());
-        claim
+    /// Takes over what the log granted; `left` samples of the source's batch are left from its first on.
+    pub(super) fn new(shared: &Arc<Shared>, (run, mut slots): (Run, Slots), left: u64) -> Self {
+        let (words, _) = slots.bytes_mut(0).as_chunks_mut::<4>();
+        let lefts = (0..run.samples).map(|at| (left - at) as u32);
+        words.iter_mut().zip(lefts).for_each(|(word, left)| *word = left.to_le_bytes());
+        Self { shared: Arc::clone(shared), run, left, slots: Some(slots) }
     }
 
     /// The same for a batch that travels whole.
-    pub(super) fn whole(shared: &Arc<Shared>, ring: &Ring, run: Run, len_bytes: u64) -> Self {
-        let mut claim = Self::open(shared, ring, run, len_bytes, 1);
-        let place = [run.byte_start.to_le_bytes(), len_bytes.to_le_bytes()].concat();
-        claim.slots_mut().write(0, 0, &place);
-        claim
-    }
-
-    fn open(shared: &Arc<Shared>, ring: &Ring, run: Run, len_bytes: u64, left: u64) -> Self {
-        let Run { first, samples, byte_start, .. } = run;
-        let span = Span { samples: first..first + samples, bytes: byte_start..byte_start + len_bytes };
-        let slots = Some(ring.slots.claim(span).expect("the log grants no sample twice"));
-        Self { shared: Arc::clone(shared), run, left, slots }
+    pub(super) fn whole(shared: &Arc<Shared>, (run, mut slots): (Run, Slots), len_bytes: u64) -> Self {
+        slots.write(0, 0, &[run.byte_start.to_le_bytes(), len_bytes.to_le_bytes()].concat());
+        Self { shared: Arc::clone(shared), run, left: 1, slots: Some(slots) }
     }
 
     fn slots_mut(&mut self) -> &mut Slots {
@@ -95,15 +84,15 @@ impl Claim {
         }
         let Some(mut slots) = slots.take() else { return };
         let mut state = shared.lock();
-        while let Some(current) = state.ring.as_ref().filter(|current| !slots.is_of(&current.slots)) {
-            let current = Arc::clone(current);
+        while !state.slots().has(&slots) {
+            let mut carried = state.slots().claim(slots.span().clone()).expect("a larger ring has the same places");
             drop(state);
-            slots = slots.carried_to(&current.slots).expect("a larger ring has the same places");
+            carried.copy_from(&mut slots);
+            slots = carried;
             state = shared.lock();
         }
         let bytes = (HIDDEN_LANES..slots.lanes()).map(|lane| slots.len_bytes(lane) as u64).sum::<u64>();
-        // Before anybody can be granted the same places again.
-        drop(slots);
+        state.slots().free(slots);
         let committed = state.machine.commit(run.first, &shared.head);
         fault::point("server:published");
         if committed == Committed::Published {
@@ -126,11 +115,10 @@ impl Drop for Claim {
     fn drop(&mut self) {
         let Some(slots) = self.slots.take() else { return };
         if !self.shared.origin.is_here() {
-            std::mem::forget(slots);
             return;
         }
         let mut state = self.shared.lock();
-        drop(slots);
+        state.slots().free(slots);
         state.machine.give_back(self.run.first);
         self.shared.wake_producer(&state);
     }
