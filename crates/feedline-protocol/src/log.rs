@@ -315,6 +315,10 @@ impl Log {
             return Vec::new();
         }
         let near = self.wanted_of(self.ring(), need, need_bytes);
+        // No reach is shorter than the window.
+        if self.cursors.values().all(|cursor| cursor.released.is_none_or(|released| released >= near)) {
+            return Vec::new();
+        }
         let far = self.wanted_of(self.whole(), need, need_bytes);
         // Nobody reads further ahead than this one, and the log is no further ahead of it than the window. So a consumer that
         // is alone in the history doesn't use that up. If another waits for its epoch, the log goes on for that one's sake.

@@ -67,7 +67,7 @@ pub use self::{
     mutex::{Mutex, MutexGuard},
     page::{CursorHandle, HeadReader, HeadWriter, Waited},
     private::PrivatePages,
-    slots::{Claimable, SlotRange, Slots},
+    slots::{Claimable, Slots, Span},
     source_bytes::SourceBytes,
     window::Window,
     writer::RingWriter,

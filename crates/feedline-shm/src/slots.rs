@@ -1,118 +1,159 @@
 //! Parts of a ring that several threads fill at once, each its own.
 //!
 //! ```text
-//!              claim                 a thread of its own              drop
-//! Claimable ──────────▶ Slots ──▶ &mut [u8] for each lane, filled ──────────▶ free again
+//!              claim                 a thread of its own              free
+//! Claimable ──────────▶ Slots ──▶ &mut [u8] for each lane, filled ──────────▶ may be claimed again
+//!                         └─────────────── dropped ────▶ never claimed again
 //! ```
 //!
 //! Which samples may be claimed is decided by the log (`feedline_protocol::log`), which knows what consumers still need. This
-//! module makes sure of the rest, whatever its caller does: no byte is in two claims at once.
+//! module makes sure of the rest, whatever its caller does: no byte is in two claims at once. It has no lock: whoever owns the
+//! table of claims has one already, the log's.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use crate::mutex::{Mutex, MutexGuard};
 use crate::{Layout, Memory, RingWriter, SourceBytes};
 
-/// A range of one lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlotRange {
-    /// Which lane.
-    pub lane: usize,
-    /// Where it begins; positions only grow.
-    pub position: u128,
-    /// How long it is.
-    pub len_bytes: usize,
+/// What one claim covers: samples, in every lane of fixed stride, and their part of the byte lane (empty without one).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Which samples.
+    pub samples: Range<u64>,
+    /// Where they stand in the byte lane; positions only grow.
+    pub bytes: Range<u64>,
 }
 
-impl SlotRange {
-    fn end(&self) -> u128 {
-        self.position + self.len_bytes as u128
-    }
-
-    /// Whether the two have a byte of a lane of this length in common. Ranges further apart than the lane is long may have.
-    fn may_overlap(&self, other: &Self, lane_bytes: u64) -> bool {
-        let is_empty = self.len_bytes == 0 || other.len_bytes == 0;
-        let (first, last) = if self.position <= other.position { (self, other) } else { (other, self) };
-        !is_empty && (first.end() > last.position || last.end() - first.position > u128::from(lane_bytes))
-    }
-}
-
-/// A ring of which many may claim parts.
+/// A ring of which many may claim parts: lanes of fixed stride, and perhaps a byte lane behind them.
 #[derive(Debug)]
 pub struct Claimable {
+    lanes: Arc<Lanes>,
+    claimed: Vec<Span>,
+}
+
+#[derive(Debug)]
+struct Lanes {
     ring: RingWriter,
-    claimed: Mutex<Vec<Arc<[SlotRange]>>>,
+    /// Bytes per sample of each lane of fixed stride.
+    strides: Vec<u64>,
+    /// How many samples fit into the lane that holds the fewest.
+    capacity: u64,
+    /// How long the byte lane is; 0 without one.
+    byte_lane: u64,
 }
 
 impl Claimable {
     /// Opens a ring to claims.
-    pub fn new(ring: RingWriter) -> Self {
-        Self { ring, claimed: Mutex::default() }
+    ///
+    /// # Panics
+    /// If the ring has fewer lanes than there are strides, or more than one beyond them.
+    pub fn new(ring: RingWriter, strides: Vec<u64>) -> Self {
+        let (fixed, variable) = ring.layout().lanes().split_at(strides.len());
+        assert!(variable.len() <= 1, "at most one lane has no stride");
+        let samples = fixed.iter().zip(&strides).filter_map(|(lane, &stride)| lane.len_bytes.checked_div(stride));
+        let capacity = samples.min().unwrap_or(0);
+        let byte_lane = variable.first().map_or(0, |lane| lane.len_bytes);
+        Self { lanes: Arc::new(Lanes { ring, strides, capacity, byte_lane }), claimed: Vec::new() }
     }
 
     /// The memory to hand to consumers.
     pub fn memory(&self) -> &dyn Memory {
-        self.ring.memory()
+        self.lanes.ring.memory()
     }
 
     /// Its lanes.
     pub fn layout(&self) -> &Layout {
-        self.ring.layout()
+        self.lanes.ring.layout()
     }
 
-    /// The memory of these ranges, for whoever holds the result alone. `None` if a part of it is claimed already.
+    /// The memory of these samples, for whoever holds the result alone. `None` if a part of it is claimed already.
     ///
     /// # Panics
-    /// If a range is longer than its lane, or the ranges are not one for each lane, in the order of the lanes.
-    pub fn claim(self: &Arc<Self>, ranges: impl IntoIterator<Item = SlotRange>) -> Option<Slots> {
-        let ranges: Arc<[SlotRange]> = ranges.into_iter().collect();
-        assert!(ranges.is_sorted_by(|one, next| one.lane < next.lane), "one range for each lane, in their order");
-        let lanes = self.layout().lanes();
-        for range in &*ranges {
-            let lane_bytes = lanes[range.lane].len_bytes;
-            assert!(range.len_bytes as u64 <= lane_bytes, "{range:?} is longer than its lane of {lane_bytes} bytes");
-            assert!(range.position <= u128::MAX / 2, "{range:?} is further than any log gets");
-        }
-        let is_taken = |other: &SlotRange| {
-            let own = ranges.binary_search_by_key(&other.lane, |own| own.lane);
-            own.is_ok_and(|own| ranges[own].may_overlap(other, lanes[other.lane].len_bytes))
+    /// If they don't fit into the ring.
+    pub fn claim(&mut self, span: Span) -> Option<Slots> {
+        let Lanes { capacity, byte_lane, .. } = *self.lanes;
+        assert!(len(&span.samples) <= capacity, "{span:?} is longer than its lane of {capacity} samples");
+        assert!(len(&span.bytes) <= byte_lane, "{span:?} is longer than its lane of {byte_lane} bytes");
+        let is_taken = |other: &Span| {
+            may_overlap(&span.samples, &other.samples, capacity) || may_overlap(&span.bytes, &other.bytes, byte_lane)
         };
-        let mut claimed = self.claimed();
-        if claimed.iter().any(|others| others.iter().any(is_taken)) {
+        if self.claimed.iter().any(is_taken) {
             return None;
         }
-        claimed.push(Arc::clone(&ranges));
-        drop(claimed);
-        Some(Slots { ring: Arc::clone(self), ranges })
+        self.claimed.push(span.clone());
+        Some(Slots { lanes: Arc::clone(&self.lanes), span })
     }
 
-    fn claimed(&self) -> MutexGuard<'_, Vec<Arc<[SlotRange]>>> {
-        self.claimed.lock()
+    /// Whether these are a part of this ring.
+    pub fn has(&self, slots: &Slots) -> bool {
+        Arc::ptr_eq(&self.lanes, &slots.lanes)
     }
+
+    /// Nobody fills them any more: they may be claimed again. Those of another ring are let go of.
+    pub fn free(&mut self, slots: Slots) {
+        if self.has(&slots)
+            && let Some(index) = self.claimed.iter().position(|span| *span == slots.span)
+        {
+            self.claimed.swap_remove(index);
+        }
+    }
+}
+
+fn len(range: &Range<u64>) -> u64 {
+    range.end.saturating_sub(range.start)
+}
+
+/// Whether two ranges may have a place in common where `turn` is the same place as 0: they have if they overlap, and may have if
+/// they don't lie within one turn.
+fn may_overlap(one: &Range<u64>, other: &Range<u64>, turn: u64) -> bool {
+    if one.is_empty() || other.is_empty() {
+        return false;
+    }
+    let all = one.end.max(other.end) - one.start.min(other.start);
+    all < len(one) + len(other) || all > turn
 }
 
 /// Memory of a ring that nobody else reads or writes while this lives.
 #[derive(Debug)]
 pub struct Slots {
-    ring: Arc<Claimable>,
-    ranges: Arc<[SlotRange]>,
+    lanes: Arc<Lanes>,
+    span: Span,
 }
 
 impl Slots {
-    /// The ranges, in the order in which they were claimed.
-    pub fn ranges(&self) -> &[SlotRange] {
-        &self.ranges
+    /// What they cover.
+    pub fn span(&self) -> &Span {
+        &self.span
     }
 
-    /// The bytes of one range. What was there before is still there.
+    /// How many lanes the ring has.
+    pub fn lanes(&self) -> usize {
+        self.lanes.ring.layout().lanes().len()
+    }
+
+    /// How many bytes they have in one lane.
+    pub fn len_bytes(&self, lane: usize) -> usize {
+        self.place(lane).1
+    }
+
+    /// Where they stand in one lane, and how many bytes they have there.
+    fn place(&self, lane: usize) -> (u128, usize) {
+        let Span { samples, bytes } = &self.span;
+        match self.lanes.strides.get(lane) {
+            Some(&stride) => (u128::from(samples.start) * u128::from(stride), (len(samples) * stride) as usize),
+            None => (bytes.start.into(), len(bytes) as usize),
+        }
+    }
+
+    /// The bytes in one lane. What was there before is still there.
     ///
     /// # Panics
-    /// If there are not so many ranges.
-    pub fn bytes_mut(&mut self, index: usize) -> &mut [u8] {
-        let SlotRange { lane, position, len_bytes } = self.ranges[index];
-        let start = self.ring.ring.address(lane, position, len_bytes);
+    /// If the ring has fewer lanes.
+    pub fn bytes_mut(&mut self, lane: usize) -> &mut [u8] {
+        let (position, len_bytes) = self.place(lane);
+        let start = self.lanes.ring.address(lane, position, len_bytes);
         // SAFETY:
-        // - Mapped: `address` checked the range, and `self.ring` keeps the mapping for as long as the result is borrowed.
+        // - Mapped: `address` checked the range, and `self.lanes` keeps the mapping for as long as the result is borrowed.
         // - Initialised: memory from the kernel, whatever was written to it since.
         // - Exclusive in this process: the table of claims has no other one with a byte of these, `&mut self` lends them once, and
         //   `RingWriter::write` needs the ring for itself alone. In others: consumers read only what is published, and the one
@@ -120,30 +161,21 @@ impl Slots {
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len_bytes) }
     }
 
-    /// Copies somebody else's bytes into one range, from an offset on.
+    /// Copies somebody else's bytes into one lane, from an offset on.
     ///
     /// # Panics
     /// If they don't fit.
-    pub fn write<'a>(&mut self, index: usize, offset_bytes: usize, bytes: impl Into<SourceBytes<'a>>) {
-        bytes.into().copy_to(&mut self.bytes_mut(index)[offset_bytes..]);
+    pub fn write<'a>(&mut self, lane: usize, offset_bytes: usize, bytes: impl Into<SourceBytes<'a>>) {
+        bytes.into().copy_to(&mut self.bytes_mut(lane)[offset_bytes..]);
     }
 
-    /// Takes over what another claim of the same ranges has, of another ring.
+    /// Copies what another claim of the same samples has, of another ring.
     ///
     /// # Panics
-    /// If the ranges have other lengths.
+    /// If a sample has another length there.
     pub fn copy_from(&mut self, other: &mut Self) {
-        for index in 0..self.ranges.len() {
-            self.bytes_mut(index).copy_from_slice(other.bytes_mut(index));
-        }
-    }
-}
-
-impl Drop for Slots {
-    fn drop(&mut self) {
-        let mut claimed = self.ring.claimed();
-        if let Some(index) = claimed.iter().position(|ranges| Arc::ptr_eq(ranges, &self.ranges)) {
-            claimed.swap_remove(index);
+        for lane in 0..self.lanes() {
+            self.bytes_mut(lane).copy_from_slice(other.bytes_mut(lane));
         }
     }
 }

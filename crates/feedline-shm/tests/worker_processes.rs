@@ -8,9 +8,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command};
-use std::sync::Arc;
 
-use feedline_shm::{Claimable, Layout, Memfd, RingError, RingWriter, SlotRange, child, page_size};
+use feedline_shm::{Claimable, Layout, Memfd, RingError, RingWriter, Span, child, page_size};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
@@ -86,12 +85,13 @@ fn worker() {
                 // SAFETY: the server of this test claims what it has a worker fill, and this process maps each ring once.
                 #[allow(unsafe_code)]
                 let writer = unsafe { RingWriter::for_worker(Box::new(memory), layout) };
-                ring = Some(Arc::new(Claimable::new(writer.unwrap())));
+                ring = Some(Claimable::new(writer.unwrap(), vec![1]));
             }
             Task::Fill { position, byte } => {
-                let range = SlotRange { lane: 0, position: position.into(), len_bytes: LEN };
-                let ring = ring.as_ref().expect("a ring comes before the first claim");
-                ring.claim([range]).unwrap().bytes_mut(0).fill(byte);
+                let ring = ring.as_mut().expect("a ring comes before the first claim");
+                let mut slots = ring.claim(span(position)).unwrap();
+                slots.bytes_mut(0).fill(byte);
+                ring.free(slots);
             }
         }
         send(&socket, task, None);
@@ -128,25 +128,26 @@ impl Worker {
     }
 }
 
-fn ring(pages: u64, workers: &[&Worker]) -> Arc<Claimable> {
+fn ring(pages: u64, workers: &[&Worker]) -> Claimable {
     let memory = Memfd::create_sparse("ring", layout(pages).len_bytes()).unwrap();
     let ring = RingWriter::with_workers(Box::new(memory), layout(pages), |memory| {
         workers.iter().for_each(|worker| worker.begin(Task::Map { pages }, Some(memory.fd())));
         workers.iter().for_each(|worker| worker.end());
         Ok(())
     });
-    Arc::new(Claimable::new(ring.unwrap()))
+    Claimable::new(ring.unwrap(), vec![1])
 }
 
-fn range(position: u64) -> [SlotRange; 1] {
-    [SlotRange { lane: 0, position: position.into(), len_bytes: LEN }]
+/// A sample is one byte.
+fn span(position: u64) -> Span {
+    Span { samples: position..position + LEN as u64, bytes: 0..0 }
 }
 
 #[test]
 fn workers_fill_a_sealed_ring_and_the_one_that_replaces_it() {
     let workers = [Worker::start(), Worker::start()];
     let [one, two] = &workers;
-    let old = ring(1, &[one, two]);
+    let mut old = ring(1, &[one, two]);
     let late = old.memory().share().unwrap();
     let memory = Memfd::accept(late, "the ring", page_size()).unwrap();
     // SAFETY: nothing is written: it is refused.
@@ -156,7 +157,7 @@ fn workers_fill_a_sealed_ring_and_the_one_that_replaces_it() {
 
     // The last claim crosses the ring's end.
     let positions = [64, 128, page_size() - 32];
-    let mut claims = positions.map(|position| old.claim(range(position)).unwrap());
+    let claims = positions.map(|position| old.claim(span(position)).unwrap());
     for ((worker, position), byte) in [one, two, one].into_iter().zip(positions).zip([b'a', b'b', b'c']) {
         worker.begin(Task::Fill { position, byte }, None);
     }
@@ -164,15 +165,15 @@ fn workers_fill_a_sealed_ring_and_the_one_that_replaces_it() {
     one.end();
     one.end();
     two.end();
-    let new = ring(4, &[one, two]);
-    for (claim, byte) in claims.iter_mut().zip([b'a', b'b', b'c']) {
-        let mut carried = new.claim(claim.ranges().to_vec()).unwrap();
-        carried.copy_from(claim);
+    let mut new = ring(4, &[one, two]);
+    for (mut claim, byte) in claims.into_iter().zip([b'a', b'b', b'c']) {
+        let mut carried = new.claim(claim.span().clone()).unwrap();
+        carried.copy_from(&mut claim);
         assert_eq!(carried.bytes_mut(0), [byte; LEN]);
     }
 
     let beyond = 3 * page_size();
-    let mut claim = new.claim(range(beyond)).unwrap();
+    let mut claim = new.claim(span(beyond)).unwrap();
     two.begin(Task::Fill { position: beyond, byte: b'd' }, None);
     two.end();
     assert_eq!(claim.bytes_mut(0), [b'd'; LEN]);
@@ -183,8 +184,8 @@ fn workers_fill_a_sealed_ring_and_the_one_that_replaces_it() {
 #[test]
 fn a_claim_goes_to_another_worker_when_the_first_is_reaped() {
     let (mut killed, other) = (Worker::start(), Worker::start());
-    let ring = ring(1, &[&killed, &other]);
-    let mut claim = ring.claim(range(0)).unwrap();
+    let mut ring = ring(1, &[&killed, &other]);
+    let mut claim = ring.claim(span(0)).unwrap();
     killed.begin(Task::Fill { position: 0, byte: b'x' }, None);
     killed.process.kill().unwrap();
     killed.process.wait().unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use feedline_protocol::log::Run;
 use feedline_protocol::server::{Claim, EpochStart, Halt as Stop, Stalled, Wait};
-use feedline_shm::Doorbell;
+use feedline_shm::{Doorbell, Slots, Span};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::State;
@@ -26,19 +26,23 @@ impl From<Stop> for Halt {
 }
 
 impl Producer<'_> {
-    /// Claims the next samples, and waits for space if needed.
-    pub fn claim(&mut self, samples: u64, bytes: u64) -> Result<Run, Halt> {
+    /// Claims the next samples and their memory, and waits for space if needed.
+    pub fn claim(&mut self, samples: u64, bytes: u64) -> Result<(Run, Slots), Halt> {
         loop {
             let shared = self.shared;
-            let claim = shared.change(|state| {
+            let claimed = shared.change(|state| {
                 let claim = state.machine.claim(samples, bytes, &shared.head, shared.meter.time());
                 state.producer_sleeps = matches!(claim, Claim::Wait(_));
-                claim
+                let Claim::Granted(run) = claim else { return Err(claim) };
+                let Run { first, byte_start, .. } = run;
+                let span = Span { samples: first..first + samples, bytes: byte_start..byte_start + bytes };
+                Ok((run, state.slots().claim(span).expect("the log grants no sample twice")))
             });
-            match claim {
-                Claim::Granted(run) => return Ok(run),
-                Claim::Halted(stop) => return Err(stop.into()),
-                Claim::Wait(wait) => self.wait(wait)?,
+            match claimed {
+                Ok(claimed) => return Ok(claimed),
+                Err(Claim::Wait(wait)) => self.wait(wait)?,
+                Err(Claim::Halted(stop)) => return Err(stop.into()),
+                Err(Claim::Granted(_)) => unreachable!("it was claimed"),
             }
         }
     }

@@ -14,14 +14,13 @@ use feedline_protocol::log::{Committed, Run};
 use feedline_shm::{Slots, SourceBytes, fault};
 
 use super::Shared;
-use super::ring::Ring;
 
 /// The memory of samples that nobody has seen yet.
 pub struct Claim {
     shared: Arc<Shared>,
-    ring: Arc<Ring>,
     run: Run,
-    ends_batch: bool,
+    /// How many samples of the source's batch are left from its first on.
+    left: u64,
     /// `None` once it is committed.
     slots: Option<Slots>,
 }
@@ -30,28 +29,18 @@ pub struct Claim {
 const HIDDEN_LANES: usize = 1;
 
 impl Claim {
-    /// Takes the memory of a run that the log granted. Some samples of the source's batch are `left` from its first on.
-    pub(super) fn new(shared: &Arc<Shared>, ring: &Arc<Ring>, run: Run, left: u64) -> Self {
-        let mut claim = Self::open(shared, ring, run, run.samples == left, None);
-        let left = (0..run.samples).map(|at| (left - at) as u32);
-        let (words, _) = claim.slots_mut().bytes_mut(0).as_chunks_mut::<4>();
-        words.iter_mut().zip(left).for_each(|(word, left)| *word = left.to_le_bytes());
-        claim
+    /// Takes over what the log granted; `left` samples of the source's batch are left from its first on.
+    pub(super) fn new(shared: &Arc<Shared>, (run, mut slots): (Run, Slots), left: u64) -> Self {
+        let (words, _) = slots.bytes_mut(0).as_chunks_mut::<4>();
+        let lefts = (0..run.samples).map(|at| (left - at) as u32);
+        words.iter_mut().zip(lefts).for_each(|(word, left)| *word = left.to_le_bytes());
+        Self { shared: Arc::clone(shared), run, left, slots: Some(slots) }
     }
 
     /// The same for a batch that travels whole.
-    pub(super) fn whole(shared: &Arc<Shared>, ring: &Arc<Ring>, run: Run, len_bytes: u64) -> Self {
-        let mut claim = Self::open(shared, ring, run, true, Some(len_bytes));
-        let place = [run.byte_start.to_le_bytes(), len_bytes.to_le_bytes()].concat();
-        claim.slots_mut().write(0, 0, &place);
-        claim
-    }
-
-    fn open(shared: &Arc<Shared>, ring: &Arc<Ring>, run: Run, ends_batch: bool, len_bytes: Option<u64>) -> Self {
-        let bytes = len_bytes.map(|len_bytes| run.byte_start..run.byte_start + len_bytes);
-        let slots = ring.slots.claim(ring.ranges(run.first..run.first + run.samples, bytes));
-        let slots = Some(slots.expect("the log grants no sample twice"));
-        Self { shared: Arc::clone(shared), ring: Arc::clone(ring), run, ends_batch, slots }
+    pub(super) fn whole(shared: &Arc<Shared>, (run, mut slots): (Run, Slots), len_bytes: u64) -> Self {
+        slots.write(0, 0, &[run.byte_start.to_le_bytes(), len_bytes.to_le_bytes()].concat());
+        Self { shared: Arc::clone(shared), run, left: 1, slots: Some(slots) }
     }
 
     fn slots_mut(&mut self) -> &mut Slots {
@@ -88,24 +77,23 @@ impl Claim {
 
     /// It is filled. Publishes it together with what waits for it, or leaves that to those before it.
     pub fn commit(mut self) {
+        let Self { shared, run, left, slots } = &mut self;
         // A forked child commits and gives back nothing: it has neither the server's threads nor its locks.
-        if !self.shared.origin.is_here() {
+        if !shared.origin.is_here() {
             return;
         }
-        let Some(mut slots) = self.slots.take() else { return };
-        let bytes = slots.ranges()[HIDDEN_LANES..].iter().map(|range| range.len_bytes as u64).sum::<u64>();
-        let shared = Arc::clone(&self.shared);
+        let Some(mut slots) = slots.take() else { return };
         let mut state = shared.lock();
-        while let Some(current) = state.ring.clone().filter(|current| !Arc::ptr_eq(current, &self.ring)) {
+        while !state.slots().has(&slots) {
+            let mut carried = state.slots().claim(slots.span().clone()).expect("a larger ring has the same places");
             drop(state);
-            let mut carried = current.slots.claim(slots.ranges().to_vec()).expect("a larger ring has the same places");
             carried.copy_from(&mut slots);
-            (slots, self.ring) = (carried, current);
+            slots = carried;
             state = shared.lock();
         }
-        // Before anybody can be granted the same places again.
-        drop(slots);
-        let committed = state.machine.commit(self.run.first, &shared.head);
+        let bytes = (HIDDEN_LANES..slots.lanes()).map(|lane| slots.len_bytes(lane) as u64).sum::<u64>();
+        state.slots().free(slots);
+        let committed = state.machine.commit(run.first, &shared.head);
         fault::point("server:published");
         if committed == Committed::Published {
             state.machine.announce(&shared.head);
@@ -114,7 +102,7 @@ impl Claim {
             state.stamps.note(head, shared.meter.last_turn());
         }
         if committed != Committed::Gone {
-            state.batches += u64::from(self.ends_batch);
+            state.batches += u64::from(run.samples == *left);
             state.bytes += bytes;
         }
         shared.wake_producer(&state);
@@ -127,11 +115,10 @@ impl Drop for Claim {
     fn drop(&mut self) {
         let Some(slots) = self.slots.take() else { return };
         if !self.shared.origin.is_here() {
-            std::mem::forget(slots);
             return;
         }
         let mut state = self.shared.lock();
-        drop(slots);
+        state.slots().free(slots);
         state.machine.give_back(self.run.first);
         self.shared.wake_producer(&state);
     }

@@ -39,7 +39,7 @@ use feedline_protocol::server::{self as protocol, Phase};
 use feedline_protocol::{Mark, UNKNOWN};
 use feedline_shm::fork::Origin;
 use feedline_shm::peer::Peer;
-use feedline_shm::{Doorbell, HeadWriter};
+use feedline_shm::{Claimable, Doorbell, HeadWriter};
 
 use self::events::Events;
 use self::exporters::OpenExporters;
@@ -105,6 +105,8 @@ struct State {
     /// The name is to be given back.
     is_closing: bool,
     ring: Option<Arc<Ring>>,
+    /// The ring's memory, and who fills which part of it.
+    slots: Option<Claimable>,
     /// The producer waits: a claim that is committed or given back must wake it.
     producer_sleeps: bool,
     batches: u64,
@@ -113,6 +115,13 @@ struct State {
     stamps: Stamps,
     /// What happened lately.
     events: Events,
+}
+
+impl State {
+    /// The ring's memory, for whoever has got samples of the log.
+    fn slots(&mut self) -> &mut Claimable {
+        self.slots.as_mut().expect("samples are claimed only in a ring")
+    }
 }
 
 struct Shared {
@@ -227,6 +236,7 @@ impl Server {
                 failure: None,
                 is_closing: false,
                 ring: None,
+                slots: None,
                 producer_sleeps: false,
                 batches: 0,
                 bytes: 0,
@@ -270,7 +280,7 @@ impl Server {
         source: &mut dyn BatchSource,
         poll: &mut dyn FnMut() -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        self.run(&mut FromBatches(source), poll)
+        self.run(&mut FromBatches::new(source), poll)
     }
 
     /// Gives a way to ask where the source is while it hangs. It is called on a thread of its own.

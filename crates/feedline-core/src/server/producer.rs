@@ -233,21 +233,22 @@ impl Producer<'_> {
     /// `None` if the next sample is no longer the one with this index.
     pub fn claim_samples(&mut self, index: Option<u64>, samples: u64, left: u64) -> Result<Option<Claim>, Halt> {
         self.grow_for_source(samples, 0)?;
-        let run = self.claim(samples, 0)?;
+        let claimed = self.claim(samples, 0)?;
         fault::point("server:claimed");
+        let run = claimed.0;
+        let claim = Claim::new(self.shared, claimed, left);
         if index.is_some_and(|index| index != run.index) {
-            self.shared.lock().machine.give_back(run.first);
             return Ok(None);
         }
         self.claimed.count(run, left);
-        Ok(Some(Claim::new(self.shared, self.ring(), run, left)))
+        Ok(Some(claim))
     }
 
     pub fn claim_batch(&mut self, len_bytes: u64) -> Result<Claim, Halt> {
         self.grow_for_source(1, len_bytes)?;
-        let run = self.claim(1, len_bytes)?;
-        self.claimed.count(run, 1);
-        Ok(Claim::whole(self.shared, self.ring(), run, len_bytes))
+        let claimed = self.claim(1, len_bytes)?;
+        self.claimed.count(claimed.0, 1);
+        Ok(Claim::whole(self.shared, claimed, len_bytes))
     }
 
     fn end_epoch(&mut self, epoch: u64, length: EpochLength) -> Result<(), Halt> {

@@ -3,37 +3,36 @@
 //! A ring is replaced, never resized. Old mappings keep the old memory. What was published there is never written to again, so
 //! nobody's view changes; a claim that is open fills its slots there, and is carried over when it is committed. Whatever has to be true of the log and its consumers from the new ring on is made true under the same lock.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use feedline_protocol::log::{Size, Transfer};
 use feedline_protocol::{EpochLength, UNKNOWN};
-use feedline_shm::{RingWriter, fault};
+use feedline_shm::{Claimable, Slots, fault};
 
 use super::producer::Producer;
-use super::ring::Ring;
+use super::ring::{Ring, intact};
 use super::shape::{allocate, first_ring, ring_info, with_history};
 use super::{First, State};
 use crate::error::Error;
 use crate::limits::size_text;
 use crate::options::{History, Options};
-use crate::ring_info::{ReportedLength, RingInfo};
+use crate::ring_info::{ReportedLength, RingInfo, strides};
 use crate::schema::Schema;
 use crate::source::{Halt, Length};
 
-/// A ring that nobody knows of yet, with the descriptor that consumers will get, and what was copied into it.
+/// A ring that nobody knows of yet, and what was copied into it.
 pub(super) struct Prepared {
-    writer: RingWriter,
-    info: RingInfo,
-    memory: Arc<OwnedFd>,
+    ring: Ring,
+    slots: Claimable,
     transfer: Transfer,
 }
 
 impl Prepared {
     fn new(info: RingInfo, batch_bytes: u64, options: &Options) -> Result<Self, Error> {
         let writer = allocate(&info, batch_bytes, options.history_dir.as_deref())?;
-        let memory = Arc::new(writer.memory().share()?);
-        Ok(Self { writer, info, memory, transfer: Transfer::default() })
+        let (memory, len_bytes) = (Arc::new(writer.memory().share()?), writer.layout().len_bytes());
+        let slots = Claimable::new(writer, strides(&info.schema));
+        Ok(Self { ring: Ring { info, memory, len_bytes }, slots, transfer: Transfer::default() })
     }
 }
 
@@ -97,26 +96,32 @@ impl Producer<'_> {
     /// Another ring of this size, with every intact sample in it. About 10 ms for 100 MB.
     pub fn prepare(&self, size: Size) -> Result<Prepared, Error> {
         let old = self.ring();
-        let mut prepared = Prepared::new(old.info.resized(size), old.strides.iter().sum(), &self.shared.options)?;
+        let mut prepared =
+            Prepared::new(old.info.resized(size), strides(&old.info.schema).iter().sum(), &self.shared.options)?;
         self.transfer(&mut prepared);
         Ok(prepared)
     }
 
     /// Copies what was not there yet when this was last called. True if there was nothing.
     fn transfer(&self, prepared: &mut Prepared) -> bool {
-        let Some(old) = &self.ring else { return true };
-        let rest: Vec<Vec<_>> = {
-            let state = self.shared.lock();
-            let log = state.machine.log();
-            prepared.transfer.rest(log).into_iter().map(|run| old.intact(run, log).collect()).collect()
-        };
-        for ranges in &rest {
-            let mut from = old.slots.claim(ranges.iter().copied()).expect("nobody fills what is intact");
-            for (index, range) in ranges.iter().enumerate() {
-                prepared.writer.write(range.lane, range.position, &*from.bytes_mut(index));
-            }
+        if self.ring.is_none() {
+            return true;
         }
-        rest.is_empty()
+        let rest: Vec<Slots> = {
+            let mut state = self.shared.lock();
+            let log = state.machine.log();
+            let rest: Vec<_> = prepared.transfer.rest(log).into_iter().map(|run| intact(run, log)).collect();
+            let slots = state.slots();
+            rest.into_iter().map(|span| slots.claim(span).expect("nobody fills what is intact")).collect()
+        };
+        let is_empty = rest.is_empty();
+        for mut old in rest {
+            let mut new = prepared.slots.claim(old.span().clone()).expect("nobody fills a ring that nobody knows");
+            new.copy_from(&mut old);
+            prepared.slots.free(new);
+            self.shared.lock().slots().free(old);
+        }
+        is_empty
     }
 
     /// Makes a ring known, and does under the same lock what goes with it. Nothing is claimed meanwhile, so each turn has less to
@@ -130,10 +135,10 @@ impl Producer<'_> {
                 break state;
             }
         };
-        let Prepared { writer, info, memory, .. } = prepared;
-        let ring = Arc::new(Ring::new(writer, info, memory));
+        let ring = Arc::new(prepared.ring);
+        state.slots = Some(prepared.slots);
         if self.ring.is_some() {
-            state.events.note("ring", None, &format!("another ring, of {}", size_text(ring.len_bytes())));
+            state.events.note("ring", None, &format!("another ring, of {}", size_text(ring.len_bytes)));
         }
         state.ring = Some(Arc::clone(&ring));
         state.machine.install(ring.info.shape(), &self.shared.head);
@@ -184,7 +189,7 @@ impl Producer<'_> {
         };
         let per_sample = match &*ring.info.schema {
             Schema::Whole { .. } if batches > 0 => bytes / batches,
-            _ => ring.strides.iter().sum(),
+            _ => strides(&ring.info.schema).iter().sum(),
         };
         let size = with_history(ring.info.size(), &self.shared.options, length, per_sample);
         if size == ring.info.size() {

@@ -1,58 +1,33 @@
-//! A ring of a server: its memory, and where in it each sample stands.
+//! A ring of a server: its description, and where in it each sample stands.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use feedline_protocol::log::{Log, Size};
-use feedline_shm::{Claimable, RingWriter, SlotRange};
+use feedline_shm::Span;
 
-use crate::ring_info::{RingInfo, strides};
+use crate::ring_info::RingInfo;
 
-/// A ring, its description, and the descriptor that consumers get.
+/// A ring's description, and the descriptor that consumers get.
 #[derive(Debug)]
 pub(super) struct Ring {
-    pub slots: Arc<Claimable>,
     pub info: RingInfo,
     pub memory: Arc<OwnedFd>,
-    /// Bytes per sample of each lane of fixed stride.
-    pub strides: Vec<u64>,
+    pub len_bytes: u64,
 }
 
 impl Ring {
-    pub fn new(writer: RingWriter, info: RingInfo, memory: Arc<OwnedFd>) -> Self {
-        Self { slots: Arc::new(Claimable::new(writer)), strides: strides(&info.schema), info, memory }
-    }
-
-    pub fn len_bytes(&self) -> u64 {
-        self.slots.layout().len_bytes()
-    }
-
     /// The part of it that is history.
     pub fn history_bytes(&self) -> u64 {
         let Size { capacity, window, byte_lane, byte_window } = self.info.size();
         let part = |all: u64, window: u64| if all > 0 { (all - window) as f64 / all as f64 } else { 0.0 };
-        (self.len_bytes() as f64 * part(capacity, window).max(part(byte_lane, byte_window))) as u64
+        (self.len_bytes as f64 * part(capacity, window).max(part(byte_lane, byte_window))) as u64
     }
+}
 
-    /// Where samples stand in each lane; `bytes` is their part of the byte lane.
-    pub fn ranges(&self, samples: Range<u64>, bytes: Option<Range<u64>>) -> impl Iterator<Item = SlotRange> {
-        let fixed = self.strides.iter().enumerate().map(move |(lane, &stride)| SlotRange {
-            lane,
-            position: u128::from(samples.start) * u128::from(stride),
-            len_bytes: ((samples.end - samples.start) * stride) as usize,
-        });
-        let variable = bytes.map(|bytes| SlotRange {
-            lane: self.strides.len(),
-            position: bytes.start.into(),
-            len_bytes: (bytes.end - bytes.start) as usize,
-        });
-        fixed.chain(variable)
-    }
-
-    /// The same for samples that are intact.
-    pub fn intact(&self, samples: Range<u64>, log: &Log) -> impl Iterator<Item = SlotRange> {
-        let bytes = log.bytes_of(samples.clone());
-        self.ranges(samples, bytes)
-    }
+/// Where samples that are intact stand.
+pub(super) fn intact(samples: Range<u64>, log: &Log) -> Span {
+    let bytes = log.bytes_of(samples.clone()).unwrap_or_default();
+    Span { samples, bytes }
 }

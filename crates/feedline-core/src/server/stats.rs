@@ -48,7 +48,7 @@ pub(super) fn stats(shared: &Shared) -> ServerStats {
         whole_batches: ring
             .is_some_and(|ring| matches!(*ring.info.schema, Schema::Whole { .. }) && !ring.info.is_placeholder()),
         bytes: state.bytes,
-        ring_bytes: ring.map_or(0, |ring| ring.len_bytes() - ring.history_bytes()),
+        ring_bytes: ring.map_or(0, |ring| ring.len_bytes - ring.history_bytes()),
         ring_samples: size.window,
         ring_used_samples: head - floor.min(head),
         ring_fill: fill(log, floor),

@@ -1,5 +1,7 @@
 //! Sources that yield whole batches, one after the other: each is copied into a claim of its own.
 
+use std::sync::Arc;
+
 use feedline_shm::fault;
 
 use super::{Halt, Length, Mark, Source};
@@ -45,45 +47,59 @@ pub trait BatchSource {
 }
 
 /// A source of batches as a source of claims. One copy per batch, on the server's thread.
-pub struct FromBatches<'a>(pub &'a mut dyn BatchSource);
+pub struct FromBatches<'a> {
+    source: &'a mut dyn BatchSource,
+    /// What all batches look like, from the first on.
+    schema: Option<Arc<Schema>>,
+}
+
+impl<'a> FromBatches<'a> {
+    /// For one feed.
+    pub fn new(source: &'a mut dyn BatchSource) -> Self {
+        Self { source, schema: None }
+    }
+}
 
 impl Source for FromBatches<'_> {
     fn begin(&mut self, epoch: u64) -> Result<(), Failure> {
-        self.0.begin(epoch)
+        self.source.begin(epoch)
     }
 
     fn append(&mut self, log: &mut Appender<'_, '_>) -> Result<bool, Halt> {
         fault::point("server:before_next");
-        let Some(batch) = log.watch(|| self.0.next())?? else { return Ok(false) };
+        let Some(batch) = log.watch(|| self.source.next())?? else { return Ok(false) };
         fault::point("server:after_next");
-        let schema = log.begin(|takes_whole| First::of(&batch, takes_whole))?;
+        let schema = match &mut self.schema {
+            Some(schema) => schema,
+            none => none.insert(log.begin(|takes_whole| First::of(&batch, takes_whole))?),
+        };
         let samples = schema.samples_in(&batch).map_err(mismatch)?;
-        match &*schema {
+        match &**schema {
             _ if samples == 0 => {}
-            Schema::Cut { .. } => append_cut(log, &schema, &batch, samples)?,
+            Schema::Cut { .. } => append_cut(log, schema, &batch, samples)?,
             Schema::Whole { .. } => append_whole(log, &batch)?,
         }
         Ok(true)
     }
 
     fn is_exhausted(&self) -> bool {
-        self.0.is_exhausted()
+        self.source.is_exhausted()
     }
 
     fn keeps_state(&self) -> bool {
-        self.0.keeps_state()
+        self.source.keeps_state()
     }
 
     fn mark(&mut self, head: Mark, oldest: Mark, needed: Option<Mark>) -> Result<(), Failure> {
-        self.0.mark(head, oldest, needed)
+        self.source.mark(head, oldest, needed)
     }
 
     fn finish(&mut self) {
-        self.0.finish();
+        self.source.finish();
     }
 
     fn length(&self) -> Length {
-        self.0.length()
+        self.source.length()
     }
 }
 

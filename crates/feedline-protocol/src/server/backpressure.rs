@@ -145,9 +145,12 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         let waiting = self.members.values().filter(|member| member.is_joined() && !member.is_refused);
         let waiting = waiting.filter(|member| member.page.is_waiting());
         let largest = waiting.map(|member| member.window(self.members.source_batch)).max().unwrap_or(0);
+        if largest <= window {
+            return 0;
+        }
         let needed = self.log.floor().map_or(0, |floor| self.log.head() - floor);
         let is_full = needed + samples.max(window / 4) >= window;
-        if largest > window && is_full { window.saturating_mul(2).min(largest.saturating_mul(2)) } else { 0 }
+        if is_full { window.saturating_mul(2).min(largest.saturating_mul(2)) } else { 0 }
     }
 
     /// Of those in the way, ranks that hold nothing and wait for more: a step of batches that vary may be larger than the ring.
