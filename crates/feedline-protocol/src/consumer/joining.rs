@@ -20,8 +20,8 @@ pub(super) struct Intent {
     pub resume: Option<Resume>,
     /// The epoch that was broken off.
     pub broke_off: Option<u64>,
-    /// If its server was lost while it had a cursor or had asked for one: who read from that server.
-    pub others: Option<Others>,
+    /// What to tell the next server of those who read from one that was lost ([`Join::others`]).
+    pub others: [Option<Others>; 2],
 }
 
 impl Consumer {
@@ -57,7 +57,7 @@ impl Consumer {
                 let next = epoch + u64::from(began && replays);
                 let moves_on = began && !replays && self.config.moves_on;
                 let resume = moves_on.then(|| Resume::asked(Mark { epoch: epoch + 1, index: 0 }));
-                Intent { epoch: next, resume, broke_off, others: None }
+                Intent { epoch: next, resume, broke_off, ..Intent::default() }
             }
         };
         self.state = State::Idle(intent);

@@ -90,28 +90,28 @@ fn an_epoch_whose_end_was_forgotten_is_over_where_a_later_one_begins() {
     assert_eq!(consumer.place(), Mark { epoch: 18, index: 1 });
 }
 
-/// What the server that was lost said of the others, and what the one before it did, if the last had not heard of those.
+/// What the server at which it had its place said of the others, and what the last one did.
 #[test]
 fn it_tells_the_next_server_of_all_the_others() {
     let (mut consumer, memory) = joined(config(), shape(), start());
     memory.head.set_joined(3);
     memory.head.set_slowest(0);
-    assert_eq!(consumer.reconnect(shape(), &memory), Some(Mark { epoch: 0, index: 0 }));
+    assert_eq!(consumer.reconnect(shape(), 1, &memory), Some(Mark { epoch: 0, index: 0 }));
     let told = |consumer: &mut Consumer| match consumer.next(&Memory::default()) {
         Ok(Next::Join(join)) => join.others,
         other => panic!("it asks for its place: {other:?}"),
     };
-    assert_eq!(told(&mut consumer), Some(Others { count: 3, is_one: true, slowest: 0 }));
-    // The next one dies before it has heard of them: its own consumers are others.
+    let first = Some(Others { server: 1, count: 3, is_one: true, slowest: 0 });
+    assert_eq!(told(&mut consumer), [first, None]);
+    // The next one dies before it has given it a place.
     let next = Memory::default();
     next.head.set_joined(1);
     next.head.set_slowest(0);
-    consumer.reconnect(shape(), &next);
-    assert_eq!(told(&mut consumer), Some(Others { count: 4, is_one: true, slowest: 0 }));
-    // One that has heard of them has counted them.
+    consumer.reconnect(shape(), 2, &next);
+    assert_eq!(told(&mut consumer), [first, Some(Others { server: 2, count: 1, is_one: false, slowest: 0 })]);
     next.head.set_joined(5);
-    consumer.reconnect(shape(), &next);
-    assert_eq!(told(&mut consumer), Some(Others { count: 5, is_one: true, slowest: 0 }));
+    consumer.reconnect(shape(), 3, &next);
+    assert_eq!(told(&mut consumer), [first, Some(Others { server: 3, count: 5, is_one: false, slowest: 0 })]);
 }
 
 /// A consumer that had asked and was not answered may have been counted, or not.
@@ -121,9 +121,9 @@ fn one_that_was_not_answered_is_not_sure_to_be_counted() {
     assert!(matches!(consumer.next(&memory), Ok(Next::Join(_))));
     memory.head.set_joined(2);
     memory.head.set_slowest(4);
-    assert_eq!(consumer.reconnect(shape(), &memory), None);
+    assert_eq!(consumer.reconnect(shape(), 1, &memory), None);
     let Ok(Next::Join(join)) = consumer.next(&memory) else { panic!("it asks again") };
-    assert_eq!(join.others, Some(Others { count: 2, is_one: false, slowest: 4 }));
+    assert_eq!(join.others, [Some(Others { server: 1, count: 2, is_one: false, slowest: 4 }), None]);
 }
 
 fn next_join(consumer: &mut Consumer, memory: &Memory) -> Join {

@@ -65,15 +65,15 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         if let Err(refusal) = self.make_room(join.batch_size, rank, head, free_bytes) {
             return self.answer(id, Answer::Refused(refusal));
         }
-        if let Some(others) = others.filter(|others| others.count > 0) {
+        for others in others.into_iter().flatten().filter(|others| others.count > 0) {
             // Whoever comes back has begun before: `wait_for` is for those who start together.
             self.members.has_begun = true;
             if others.count > u32::from(others.is_one) {
                 let place = self.options.resume.map_or((others.slowest, 0), |at| (at.epoch, at.index));
                 self.reconnecting.came(&mut self.log, others, place, now);
-                self.reconnecting.look(&mut self.log, self.options.stall_timeout, now);
             }
         }
+        self.reconnecting.look(&mut self.log, self.options.stall_timeout, now);
         let placed = match rank.filter(|rank| !rank.is_rejoining) {
             Some(rank) => self.ranks.join(&mut self.log, id, rank, entry, &Peer { connection: id, process }, now),
             None => self.log.join(id, entry).map_err(|Gone { until }| TooLate { epoch: entry.epoch(), until }),

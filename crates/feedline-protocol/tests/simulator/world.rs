@@ -35,6 +35,8 @@ pub struct World {
     consumers: Vec<ConsumerProcess>,
     faults: Vec<(Duration, Fault)>,
     is_calm: bool,
+    /// How many servers were started.
+    servers: u32,
     /// What the last server left behind.
     state: Option<Mark>,
     /// How often the ranks were started.
@@ -70,7 +72,8 @@ enum Actor {
 pub fn run(scenario: &Scenario, tells: bool) -> Verdict {
     let rng = Rc::new(Rng::new(scenario.seed.wrapping_mul(0x2545_f491_4f6c_dd1d)));
     let consumers = scenario.consumers.iter().enumerate();
-    let consumers = consumers.map(|(number, job)| ConsumerProcess::new(number, job, &rng, job.starts, None)).collect();
+    let consumers =
+        consumers.map(|(number, job)| ConsumerProcess::new(number, job, &rng, job.starts, job.loads)).collect();
     let mut faults = scenario.faults.clone();
     faults.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
     let mut world = World {
@@ -82,9 +85,10 @@ pub fn run(scenario: &Scenario, tells: bool) -> Verdict {
         consumers,
         faults,
         is_calm: false,
+        servers: 0,
         state: None,
         runs: 0,
-        rank_judge: RankJudge::default(),
+        rank_judge: RankJudge::new(scenario),
         waiting_judge: WaitingJudge::default(),
         steps: 0,
         history: tells.then(Vec::new),
@@ -176,7 +180,8 @@ impl World {
             }
             Actor::NewServer => {
                 self.tell(|| "a server starts".into());
-                self.server = Some(ServerProcess::new(&self.scenario.feed, &self.rng, now, self.state));
+                self.server = Some(ServerProcess::new(self.servers, &self.scenario.feed, &self.rng, now, self.state));
+                self.servers += 1;
                 self.server_at = None;
                 self.waiting_judge.server_runs_from(now);
             }
@@ -284,16 +289,16 @@ impl World {
                 Event::EpochOver { epoch } => self.rank_judge.epoch_over(run, epoch, config, feed)?,
             }
         }
+        let (Some(Outcome::Trouble(Trouble::Gone(lost))), Some(server)) = (&consumer.outcome, &self.server) else {
+            return Ok(());
+        };
         // Whoever lost its server, and came back in time, finds its place: the first one back waits for the others.
-        if let (Some(Outcome::Trouble(Trouble::Gone(lost))), true, Some(server)) =
-            (&consumer.outcome, consumer.is_owed, &self.server)
-            && feed.policy.lag != Lag::Skip
-            // Nobody can tell of those whom it never heard of: the last server of one, the first back of another.
-            && !consumer.is_out_of_touch
-            && !self.consumers.iter().any(|one| one.is_out_of_touch && server.first_back() == Some(one.pid.number))
-            && server.was_in_time(&consumer.pid, lost.mark)
-        {
+        let is_owed = consumer.is_owed && feed.policy.lag != Lag::Skip;
+        if is_owed && server.was_in_time(&consumer.pid, consumer.lost, lost.mark) {
             return Err(format!("it came back in time, and its place is gone: {lost:?}"));
+        }
+        if server.has_hurried_past(&consumer.pid, lost.mark) {
+            return Err(format!("it asked soon after others had, and its place was passed over: {lost:?}"));
         }
         Ok(())
     }
@@ -336,9 +341,11 @@ impl World {
                     server.hang_up();
                     self.state = server.state();
                     self.server_at = Some(now + back_after);
-                    for consumer in self.consumers.iter_mut().filter(|one| one.outcome.is_none()) {
-                        consumer.is_out_of_touch = consumer.is_owed && !consumer.has_met(&server.head);
-                        if consumer.is_joined() && consumer.has_met(&server.head) {
+                    let met = |one: &&mut ConsumerProcess| one.outcome.is_none() && one.has_met(&server.head);
+                    for consumer in self.consumers.iter_mut().filter(met) {
+                        consumer.loses_server(server.known(now));
+                        if consumer.is_joined() {
+                            consumer.lost = server.number;
                             consumer.is_owed = server.cursor_of(&consumer.pid).is_some();
                         }
                     }
@@ -371,14 +378,7 @@ impl World {
             (0..self.consumers.len()).filter(|&number| is_current(&self.consumers[number])).collect();
         let Some(&first) = ranks.first() else { return };
         let saved = self.consumers[first].saved().filter(|_| with_place);
-        // A rank that has read its part may go before the others come: those who come next are taken for these, and not for
-        // the job's next start.
-        let is_open = |run: usize| !self.have_all_joined(run) || self.rank_judge.is_apart(run);
-        let is_half_done = (0..=self.runs).any(|run| is_open(run) && self.rank_judge.has_read(run));
         self.runs += 1;
-        if is_half_done {
-            self.rank_judge.may_begin_apart(self.runs);
-        }
         if let Some(mark) = saved {
             self.rank_judge.loads(self.runs, mark);
         }
