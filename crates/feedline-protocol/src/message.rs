@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// A number that is not known: an epoch's end, a length, or the room wanted when none is.
 pub const UNKNOWN: u64 = u64::MAX;
 
-/// No log gets this far: what a peer counts with is believed up to here.
+/// No log gets this far: larger numbers of a peer are refused.
 pub const FAR: u64 = 1 << 62;
 
 /// More ranks than this are a mistake.

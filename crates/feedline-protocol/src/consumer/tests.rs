@@ -14,7 +14,7 @@ fn config() -> Config {
         drop_last: false,
         entry: Entry::EpochStart,
         moves_on: false,
-        patience: Duration::from_secs(30),
+        epoch_timeout: Duration::from_secs(30),
     }
 }
 
@@ -26,7 +26,7 @@ fn shape() -> Shape {
 fn joined(config: Config, shape: Shape, place: Place) -> (Consumer, Memory) {
     let (mut consumer, memory) = (Consumer::new(config, shape, NOW), Memory::default());
     let Ok(Next::Join(Join { number, .. })) = consumer.next(&memory) else { panic!("it asks for a place first") };
-    consumer.hear(Answer::Joined { number, place }, &memory, NOW).expect("a place that can be");
+    consumer.handle_answer(Answer::Joined { number, place }, &memory, NOW).expect("a place that can be");
     (consumer, memory)
 }
 
@@ -135,7 +135,7 @@ fn next_join(consumer: &mut Consumer, memory: &Memory) -> Join {
 
 fn answer(consumer: &mut Consumer, memory: &Memory, place: Place) {
     let number = consumer.joins();
-    consumer.hear(Answer::Joined { number, place }, memory, NOW).expect("a place that can be");
+    consumer.handle_answer(Answer::Joined { number, place }, memory, NOW).expect("a place that can be");
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_head_that_can_not_be_is_refused() {
     let mut consumer = Consumer::new(config(), shape(), NOW);
     let number = next_join(&mut consumer, &memory).number;
     let place = Place { start: crate::message::FAR, ..start() };
-    assert_eq!(consumer.hear(Answer::Joined { number, place }, &memory, NOW), Err(Trouble::ImpossiblePlace));
+    assert_eq!(consumer.handle_answer(Answer::Joined { number, place }, &memory, NOW), Err(Trouble::ImpossiblePlace));
 }
 
 #[test]
@@ -246,10 +246,10 @@ fn a_saved_place_is_asked_for_by_its_number() {
     assert_eq!((join.entry, join.number, consumer.epoch()), (Entry::At { epoch: 2, index: 5 }, 2, 2));
     assert_eq!(consumer.next(&memory), Ok(Next::AwaitAnswer));
     let old = Answer::Gone { number: 1, epoch: 2, until: None };
-    assert_eq!(consumer.hear(old, &memory, NOW), Ok(()));
+    assert_eq!(consumer.handle_answer(old, &memory, NOW), Ok(()));
     let gone = Answer::Gone { number: 2, epoch: 2, until: Some(7) };
     let lost = Lost { mark: Mark { epoch: 2, index: 5 }, until: Some(7), is_late_rank: false };
-    assert_eq!(consumer.hear(gone, &memory, NOW), Err(Trouble::Gone(lost)));
+    assert_eq!(consumer.handle_answer(gone, &memory, NOW), Err(Trouble::Gone(lost)));
     // Nothing was read: it begins wherever it can.
     assert!(!consumer.resume_at(Mark { epoch: 0, index: 0 }));
     assert_eq!(next_join(&mut consumer, &memory).entry, Entry::First { else_newest: false });
@@ -278,12 +278,12 @@ fn whoever_was_detached_in_the_middle_asks_for_its_place() {
     let (mut consumer, memory) = joined(config(), shape(), start());
     memory.head.publish(12);
     take(&mut consumer, &memory);
-    consumer.hear(Answer::Detached { stalled_secs: 10.0 }, &memory, NOW).expect("no trouble yet");
+    consumer.handle_answer(Answer::Detached { stalled_secs: 10.0 }, &memory, NOW).expect("no trouble yet");
     let join = next_join(&mut consumer, &memory);
     assert_eq!(join.entry, Entry::At { epoch: 0, index: 4 });
     let gone = Answer::Gone { number: join.number, epoch: 0, until: None };
     let lost = Some(Lost { mark: Mark { epoch: 0, index: 4 }, until: None, is_late_rank: false });
-    assert_eq!(consumer.hear(gone, &memory, NOW), Err(Trouble::Stalled { secs: 10.0, lost }));
+    assert_eq!(consumer.handle_answer(gone, &memory, NOW), Err(Trouble::Stalled { secs: 10.0, lost }));
     assert_eq!(consumer.lost_by_stalling(), None);
 }
 
@@ -323,7 +323,7 @@ fn what_is_lost_with_the_feed_is_told_once() {
     memory.was_cut_off.set(true);
     consumer.wake(&memory);
     // The server's word of it comes later.
-    consumer.hear(Answer::Detached { stalled_secs: 10.0 }, &memory, NOW).expect("no trouble yet");
+    consumer.handle_answer(Answer::Detached { stalled_secs: 10.0 }, &memory, NOW).expect("no trouble yet");
     assert_eq!(consumer.lost_by_stalling(), Some(Trouble::Stalled { secs: 10.0, lost: None }));
     assert_eq!(consumer.lost_by_stalling(), None);
 }
@@ -389,7 +389,7 @@ fn a_rank_goes_on_in_its_very_place() {
     let (mut consumer, memory) = whole_rank();
     memory.head.publish(8);
     take(&mut consumer, &memory);
-    consumer.hear(Answer::Detached { stalled_secs: 1.0 }, &memory, NOW).expect("no trouble yet");
+    consumer.handle_answer(Answer::Detached { stalled_secs: 1.0 }, &memory, NOW).expect("no trouble yet");
     let join = next_join(&mut consumer, &memory);
     assert_eq!(join.entry, Entry::At { epoch: 0, index: 2 });
     assert!(join.rank.is_some_and(|rank| rank.is_rejoining));
@@ -397,12 +397,12 @@ fn a_rank_goes_on_in_its_very_place() {
     let number = next_join(&mut late, &memory).number;
     let lost = Lost { mark: Mark { epoch: 4, index: 0 }, until: None, is_late_rank: true };
     let gone = Answer::Gone { number, epoch: 4, until: None };
-    assert_eq!(late.hear(gone, &memory, NOW), Err(Trouble::Gone(lost)));
+    assert_eq!(late.handle_answer(gone, &memory, NOW), Err(Trouble::Gone(lost)));
 }
 
 #[test]
 fn a_refusal_is_passed_on() {
     let (mut consumer, memory) = joined(config(), shape(), start());
-    let refused = consumer.hear(Answer::Refused(Refusal::Whole), &memory, NOW);
+    let refused = consumer.handle_answer(Answer::Refused(Refusal::Whole), &memory, NOW);
     assert_eq!(refused, Err(Trouble::Refused(Refusal::Whole)));
 }

@@ -61,7 +61,7 @@ struct Round<Q> {
     /// Who began it.
     pid: u32,
     came: BTreeMap<u32, Peer<Q>>,
-    /// Those of them that have read its epoch: what becomes of them then is their own affair.
+    /// Those of them that have read its epoch: that they end makes no difference to the round.
     done: BTreeSet<u32>,
     /// The cursor that holds the place, and since when somebody may have to wait for it.
     holder: Option<(u64, Since)>,
@@ -190,16 +190,16 @@ impl<Q: Process> Ranks<Q> {
     }
 
     /// Stops holding places for those who don't come.
-    pub fn look(&mut self, log: &mut Log, patience: Duration, now: Time, notices: &mut Vec<Notice>) {
+    pub fn expire(&mut self, log: &mut Log, timeout: Duration, now: Time, notices: &mut Vec<Notice>) {
         for round in &mut self.rounds {
             let Some((holder, since)) = &mut round.holder else { continue };
             if log.cursor(*holder).is_some_and(|(_, sample)| sample.is_none()) {
                 // Its epoch has not begun: nobody waits.
                 *since = Since(now);
-            } else if since.is_over(patience, now) {
+            } else if since.is_over(timeout, now) {
                 round.let_go(log);
                 let (epoch, came, world) = (round.place.0, round.came.len(), round.world);
-                notices.push(Notice::RanksMissing { epoch, came, world, waited: patience });
+                notices.push(Notice::RanksMissing { epoch, came, world, waited: timeout });
             }
         }
     }

@@ -79,10 +79,10 @@ impl Reconnecting {
         }
     }
 
-    /// Lets go when all are here, or `patience` is over.
-    pub fn look(&mut self, log: &mut Log, patience: Duration, now: Time) {
+    /// Lets go when all are here, or `timeout` is over.
+    pub fn expire(&mut self, log: &mut Log, timeout: Duration, now: Time) {
         if let Waiting::Some { lost, since, .. } = &self.wait
-            && (lost.iter().all(|one| one.came >= one.expected) || since.is_over(patience, now))
+            && (lost.iter().all(|one| one.came >= one.expected) || since.is_over(timeout, now))
         {
             self.wait = Waiting::Over;
             log.leave(ON_THE_WAY);

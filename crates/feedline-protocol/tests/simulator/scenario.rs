@@ -1,4 +1,4 @@
-//! What a schedule is made of, drawn from a seed: a feed, its consumers, and what befalls them.
+//! What a schedule is made of, drawn from a seed: a feed, its consumers, and the faults that are injected.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ pub struct Job {
     pub reconnects: bool,
 }
 
-/// Something that befalls a process.
+/// A fault that is injected into a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     KillConsumer(usize),
@@ -183,7 +183,7 @@ fn job(rng: &Rng, feed: &Feed) -> Job {
         drop_last: rng.one_in(4),
         entry: if rng.one_in(6) { Entry::Newest } else { Entry::EpochStart },
         moves_on: rng.one_in(4),
-        patience: Duration::from_secs(30),
+        epoch_timeout: Duration::from_secs(30),
     };
     Job {
         config,
@@ -231,7 +231,7 @@ fn fault(rng: &Rng, consumers: usize) -> (Duration, Fault) {
 }
 
 impl Fault {
-    /// The consumer that it befalls.
+    /// The consumer that it is injected into.
     pub fn consumer(self) -> Option<usize> {
         match self {
             Self::KillConsumer(number)

@@ -1,4 +1,4 @@
-//! A machine with one feed on it: its server, its consumers, time, and what befalls them.
+//! A machine with one feed on it: its server, its consumers, time, and the faults that are injected.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::rng::Rng;
 use crate::scenario::{Fault, Scenario};
 use crate::server::ServerProcess;
 
-/// From here on nothing befalls anybody, and everybody must get on.
+/// From here on no fault is injected, and everybody must make progress.
 const CALM: Duration = Duration::from_millis(2500);
-/// By then everybody must have.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// By then everybody must have read these epochs.
+const DEADLINE: Duration = Duration::from_secs(300);
 /// Epochs that everybody must read when it is calm.
 const EPOCHS: u64 = 2;
 /// More steps than a schedule that gets on can need.
@@ -98,7 +98,7 @@ pub fn run(scenario: &Scenario, tells: bool) -> Verdict {
 }
 
 impl World {
-    fn tell(&mut self, what: impl FnOnce() -> String) {
+    fn record(&mut self, what: impl FnOnce() -> String) {
         if let Some(history) = &mut self.history {
             let line = format!("{:>12.6} s  {}", self.now.as_secs_f64(), what());
             history.push(line);
@@ -111,7 +111,7 @@ impl World {
             if self.steps > MOST_STEPS {
                 return Err(format!("no end after {MOST_STEPS} steps: {}", self.state()));
             }
-            if self.now > CALM + PATIENCE {
+            if self.now > CALM + DEADLINE {
                 return Err(format!("somebody waits for ever: {}", self.state()));
             }
             let (actor, at) = self.next();
@@ -133,7 +133,7 @@ impl World {
         let is_done = |consumer: &ConsumerProcess| consumer.outcome.is_some() || consumer.epochs_read >= EPOCHS;
         // Those who start together wait for each other, however long that takes.
         let waits_for_more = self.server.as_ref().is_some_and(|server| !server.machine.members().has_begun());
-        let waits_for_more = waits_for_more && self.now > CALM + PATIENCE / 2;
+        let waits_for_more = waits_for_more && self.now > CALM + DEADLINE / 2;
         self.is_calm && (waits_for_more || self.consumers.iter().all(is_done))
     }
 
@@ -175,11 +175,11 @@ impl World {
         match actor {
             Actor::Calm => {
                 self.is_calm = true;
-                self.tell(|| "calm: from here on nothing befalls anybody".into());
+                self.record(|| "calm: from here on no fault is injected".into());
                 self.consumers.iter_mut().for_each(|consumer| consumer.epochs_read = 0);
             }
             Actor::NewServer => {
-                self.tell(|| "a server starts".into());
+                self.record(|| "a server starts".into());
                 self.server = Some(ServerProcess::new(self.servers, &self.scenario.feed, &self.rng, now, self.state));
                 self.servers += 1;
                 self.server_at = None;
@@ -208,7 +208,7 @@ impl World {
             Actor::Consumer(number) => self.step_consumer(number)?,
             Actor::Fault => {
                 if let Some((_, fault)) = self.faults.pop() {
-                    self.befall(fault);
+                    self.inject(fault);
                 }
             }
         }
@@ -218,7 +218,7 @@ impl World {
     fn after_server(&mut self) -> Result<(), String> {
         let notices = self.server.as_mut().map(|server| server.machine.take_notices()).unwrap_or_default();
         for notice in notices {
-            self.tell(|| format!("server: {notice:?}"));
+            self.record(|| format!("server: {notice:?}"));
             self.waiting_judge.judge_notice(&self.scenario, &notice, &self.consumers, self.now)?;
             if matches!(notice, Notice::Joined { .. }) {
                 // Others may have to wait for this one.
@@ -228,7 +228,7 @@ impl World {
         let is_about_to_detach = self.server.as_ref().is_some_and(ServerProcess::is_about_to_detach);
         self.waiting_judge.is_about_to_detach(is_about_to_detach, &self.consumers);
         if self.server.as_ref().is_some_and(ServerProcess::is_over) {
-            self.tell(|| "the server has ended".into());
+            self.record(|| "the server has ended".into());
             if let Some(server) = self.server.take() {
                 server.hang_up();
             }
@@ -251,10 +251,10 @@ impl World {
             consumer.outcome = Some(Outcome::ServerLost);
         }
         if epochs != before {
-            self.tell(|| format!("consumer {number} has read an epoch"));
+            self.record(|| format!("consumer {number} has read an epoch"));
         }
         if let Some(outcome) = outcome {
-            self.tell(|| format!("consumer {number} ends: {outcome:?}"));
+            self.record(|| format!("consumer {number} ends: {outcome:?}"));
             self.rank_goes(number);
         }
         if let Some(server) = &mut self.server {
@@ -316,8 +316,8 @@ impl World {
         ranks.into_iter().all(|one| one.has_joined)
     }
 
-    fn befall(&mut self, fault: Fault) {
-        self.tell(|| format!("{fault:?}"));
+    fn inject(&mut self, fault: Fault) {
+        self.record(|| format!("{fault:?}"));
         let now = self.now;
         match fault {
             Fault::KillConsumer(number) => self.kill_consumer(number),

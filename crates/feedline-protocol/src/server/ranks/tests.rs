@@ -7,7 +7,7 @@ use super::*;
 use crate::log::{Policy, Size};
 use proptest::prelude::*;
 
-const PATIENCE: Duration = Duration::from_secs(3600);
+const TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// A process that is gone when its connection is.
 #[derive(Clone)]
@@ -115,7 +115,7 @@ fn whoever_comes_when_nobody_waits_any_more_finds_the_place_or_that_it_is_gone()
     let (mut log, mut ranks) = (log(), Ranks::default());
     fill(&mut log);
     assert!(ranks.join(&mut log, 0, rank(0), Entry::EpochStart, &process(1), NOW).is_ok());
-    ranks.look(&mut log, Duration::ZERO, NOW, &mut Vec::new());
+    ranks.expire(&mut log, Duration::ZERO, NOW, &mut Vec::new());
     assert!(!ranks.is_waiting(&log));
     log.advance(0, 0, 15);
     fill(&mut log);
@@ -133,11 +133,11 @@ fn a_place_in_an_epoch_to_come_is_held_however_long_that_takes() {
     fill(&mut log);
     let place = ranks.join(&mut log, 0, rank(0), Entry::EpochStart, &process(1), NOW).ok().unwrap();
     assert_eq!((place.epoch, place.sample), (1, None));
-    ranks.look(&mut log, Duration::ZERO, NOW, &mut Vec::new());
+    ranks.expire(&mut log, Duration::ZERO, NOW, &mut Vec::new());
     log.end_epoch();
     log.begin_epoch(0);
     log.advance(9, 1, 30);
-    ranks.look(&mut log, PATIENCE, NOW, &mut Vec::new());
+    ranks.expire(&mut log, TIMEOUT, NOW, &mut Vec::new());
     fill(&mut log);
     let beside = ranks.join(&mut log, 1, rank(1), Entry::EpochStart, &process(2), NOW).ok().unwrap();
     assert_eq!((beside.epoch, beside.sample, beside.start), (1, Some(30), 30));
@@ -185,7 +185,7 @@ fn half_read(gone: u64) -> (Log, Ranks<Watched>) {
     log.advance(0, 1, 20);
     ranks.leaves(0, 1);
     if gone > 0 {
-        ranks.look(&mut log, Duration::ZERO, NOW, &mut Vec::new());
+        ranks.expire(&mut log, Duration::ZERO, NOW, &mut Vec::new());
         log.claim(gone, 0).expect("there is room");
     }
     log.leave(0);
@@ -253,7 +253,7 @@ proptest! {
                         log.begin_epoch(0);
                     }
                 }
-                4 => ranks.look(&mut log, Duration::ZERO, NOW, &mut Vec::new()),
+                4 => ranks.expire(&mut log, Duration::ZERO, NOW, &mut Vec::new()),
                 _ => {
                     let rank = Rank { group, world, rank: number, is_rejoining: false };
                     if !rank.is_possible() {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use feedline_protocol::consumer::{Consumer, Cut, Look, Next};
+use feedline_protocol::consumer::{Available, Consumer, Cut, Next};
 use feedline_protocol::page::HeadView;
 use feedline_protocol::{FeedState, Time, UNKNOWN};
 
@@ -76,7 +76,7 @@ impl ConsumerProcess {
         memory.page.set_waiting(false);
         memory.reader.see_all();
         // It looked before it slept, and said that it would: whatever came since was announced to it.
-        if memory.reader.head.wakes() == wakes && machine.look(memory)? != Look::Nothing {
+        if memory.reader.head.wakes() == wakes && machine.available(memory)? != Available::Nothing {
             return Err(Stop::Wrong("what it waited for came, and nobody woke it up".into()));
         }
         self.hear(now)?;
@@ -143,13 +143,13 @@ impl ConsumerProcess {
             memory.rings.set(true);
         }
         let over = memory.state();
-        let look = machine.look(memory)?;
-        if look == Look::Nothing && over != FeedState::Running {
+        let available = machine.available(memory)?;
+        if available == Available::Nothing && over != FeedState::Running {
             memory.page.set_waiting(false);
             let lost = machine.lost_by_stalling();
             return Err(lost.map_or(Stop::Ended(Outcome::Ended), |trouble| Stop::Ended(Outcome::Trouble(trouble))));
         }
-        if look == Look::Nothing {
+        if available == Available::Nothing {
             self.activity = Activity::Sleeping { wakes };
             self.at = now + SLICE;
         } else {

@@ -12,7 +12,7 @@ use super::ServerProcess;
 use crate::wire::Pid;
 
 /// A consumer that resumes may be the first of several: for so long the server waits for others that need an earlier epoch.
-const COMING_TOGETHER: Duration = Duration::from_millis(500);
+const RESUME_GRACE: Duration = Duration::from_millis(500);
 
 /// Some of the servers of a schedule.
 #[derive(Clone, Copy, Debug, Default)]
@@ -104,7 +104,7 @@ impl ServerProcess {
         let is_too_soon = |jump: &Jump| {
             jump.over.contains(&place.epoch)
                 && jump.at <= asked
-                && jump.first_asked.is_some_and(|first| asked < first + COMING_TOGETHER)
+                && jump.first_asked.is_some_and(|first| asked < first + RESUME_GRACE)
         };
         // Those who come back after a server was lost say which epoch they need.
         self.returns.first.is_none() && self.returns.jumps.iter().any(is_too_soon)
