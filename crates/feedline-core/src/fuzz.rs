@@ -172,7 +172,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
                 join(None, Entry::At { epoch: 3, index: 400 }),
                 Request::Join(Join { rank, ..Join::new(1, Some(96), Entry::EpochStart) }),
                 Request::Join(Join {
-                    others: Some(Others { count: 3, is_one: true, slowest: 2 }),
+                    others: [Some(Others { server: 812, count: 3, is_one: true, slowest: 2 }), None],
                     ..Join::new(1, None, Entry::EpochStart)
                 }),
                 Request::Leave,

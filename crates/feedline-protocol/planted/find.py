@@ -33,7 +33,16 @@ def plant(patch: Path, folder: Path) -> str:
 
 def find(folder: Path, target: Path, schedules: int) -> str:
     """Run the simulator; give the first line of what it found."""
-    command = ["cargo", "test", "--quiet", "--offline", "--profile", "fuzz", "--test", "simulator"]
+    command = [
+        "cargo",
+        "test",
+        "--quiet",
+        "--offline",
+        "--profile",
+        "mutants",
+        "--test",
+        "simulator",
+    ]
     env = os.environ | {"SCHEDULES": str(schedules), "CARGO_TARGET_DIR": str(target)}
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
     if "error: could not compile" in done.stderr:

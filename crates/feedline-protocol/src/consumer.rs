@@ -32,8 +32,8 @@ use std::time::Duration;
 use self::epoch_wait::EpochWait;
 use self::joining::Intent;
 pub use self::length::BatchCount;
-pub use self::liveness::{LEAST_PATIENCE, Liveness, Silence};
-pub use self::next_batch::{Cut, Look, Next};
+pub use self::liveness::{Liveness, MIN_TIMEOUT, Silence};
+pub use self::next_batch::{Available, Cut, Next};
 pub use self::pressure::Pressure;
 pub use self::resume::Lost;
 use self::skip::Skips;
@@ -56,7 +56,7 @@ pub struct Config {
     /// After breaking off an epoch: go on to the next one, instead of joining by the same rules.
     pub moves_on: bool,
     /// How long an epoch of unknown length may keep a late consumer waiting.
-    pub patience: Duration,
+    pub epoch_timeout: Duration,
 }
 
 impl Config {
@@ -342,7 +342,7 @@ impl Consumer {
     pub fn check_epoch(&mut self, memory: &impl ConsumerMemory, now: Time) -> Result<(), Trouble> {
         let State::Joined(Cursor { epoch, sample: None, .. }) = self.state else { return Ok(()) };
         let is_cut = self.shape.is_cut;
-        match self.epoch_wait.look(epoch, self.config.patience, is_cut, memory, now) {
+        match self.epoch_wait.check(epoch, self.config.epoch_timeout, is_cut, memory, now) {
             Some(Ok(waiting)) => self.notices.push(Notice::WaitsForEpoch(waiting)),
             Some(Err(waiting)) => return Err(Trouble::NoEndInSight(waiting)),
             None => {}

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// A number that is not known: an epoch's end, a length, or the room wanted when none is.
 pub const UNKNOWN: u64 = u64::MAX;
 
-/// No log gets this far: what a peer counts with is believed up to here.
+/// No log gets this far: larger numbers of a peer are refused.
 pub const FAR: u64 = 1 << 62;
 
 /// More ranks than this are a mistake.
@@ -129,8 +129,9 @@ pub struct Join {
     pub batch_size: Option<u64>,
     /// Where it wants to begin.
     pub entry: Entry,
-    /// If it reconnects after another server died: who read from that one.
-    pub others: Option<Others>,
+    /// If it reconnects after a server was lost: who read from that one. If it had its place at an earlier one, and had not got it
+    /// back when the next was lost too, it tells of both.
+    pub others: [Option<Others>; 2],
     /// If it shares the feed with others.
     pub rank: Option<Rank>,
 }
@@ -138,32 +139,21 @@ pub struct Join {
 impl Join {
     /// The join of a consumer that comes alone, for the first time.
     pub fn new(number: u64, batch_size: Option<u64>, entry: Entry) -> Self {
-        Self { number, batch_size, entry, others: None, rank: None }
+        Self { number, batch_size, entry, others: [None; 2], rank: None }
     }
 }
 
 /// The consumers of a server that was lost, as one of them remembers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Others {
+    /// The process of that server.
+    pub server: u32,
     /// How many there were.
     pub count: u32,
     /// Whether the one that tells is surely one of them: it had its place, and was told so.
     pub is_one: bool,
     /// The epoch that the slowest of them was in.
     pub slowest: u64,
-}
-
-impl Others {
-    /// The same consumers, of whom the next server, which was lost too, knew these. If it had heard of the first ones, it counted
-    /// all of them; if not, all of its own are others.
-    pub(crate) fn and(self, next: Self) -> Self {
-        let has_heard = next.count >= self.count;
-        Self {
-            count: if has_heard { next.count } else { self.count.saturating_add(next.count) },
-            is_one: self.is_one || next.is_one,
-            slowest: if next.count > 0 { self.slowest.min(next.slowest) } else { self.slowest },
-        }
-    }
 }
 
 /// One of the processes of a data-parallel job.

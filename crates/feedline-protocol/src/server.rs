@@ -172,7 +172,7 @@ pub struct Server<P, Q> {
 }
 
 /// How long those who resume at a saved place have to come together.
-const COMING_TOGETHER: Duration = Duration::from_millis(500);
+const RESUME_GRACE: Duration = Duration::from_millis(500);
 
 impl<P: MemberPage, Q: Process> Server<P, Q> {
     /// A server without a ring and without consumers.
@@ -235,8 +235,8 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
     /// Takes over what consumers report in their pages, and what time has brought.
     pub fn refresh(&mut self, now: Time) {
         self.members.refresh(&mut self.log);
-        self.reconnecting.look(&mut self.log, self.options.stall_timeout, now);
-        self.ranks.look(&mut self.log, self.options.stall_timeout, now, &mut self.notices);
+        self.reconnecting.expire(&mut self.log, self.options.stall_timeout, now);
+        self.ranks.expire(&mut self.log, self.options.stall_timeout, now, &mut self.notices);
     }
 
     /// Ends the feed before its time; the first reason counts. False if it was over already.
@@ -274,7 +274,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
 
     /// Lets consumers know how many they are, and which epoch the slowest is in: should this server die, the next one waits there
     /// for that many. A consumer that is still waiting for others to begin has no place to come back to, and is not waited for.
-    fn tell_joined(&self, head: &impl HeadPage) {
+    fn publish_joined(&self, head: &impl HeadPage) {
         let joined = u32::try_from(self.members.reading()).unwrap_or(u32::MAX);
         head.set_slowest(self.log.slowest_epoch());
         // Others than those who come back may have joined meanwhile.
@@ -287,7 +287,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
     fn has_settled(&mut self, now: Time) -> bool {
         let since = *self.waited_for.get_or_insert(Since(now));
         let may_be_needed = self.log.is_wanted_by_number() || self.reconnecting.may_need(self.log.epoch());
-        self.reconnecting.is_waiting() || !may_be_needed || since.is_over(COMING_TOGETHER, now)
+        self.reconnecting.is_waiting() || !may_be_needed || since.is_over(RESUME_GRACE, now)
     }
 }
 

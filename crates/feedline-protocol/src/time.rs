@@ -28,23 +28,23 @@ impl Since {
     }
 }
 
-/// Counts time in steps, each up to a limit: time in which this process did not run itself isn't the peer's, as both may have
-/// been stopped.
+/// Counts time in steps, each up to a limit. Time in which this process did not run does not count against its peer: both may
+/// have been stopped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stepwise {
-    looked: Time,
+    last: Time,
     longest: Duration,
 }
 
 impl Stepwise {
     pub fn new(longest: Duration, now: Time) -> Self {
-        Self { looked: now, longest }
+        Self { last: now, longest }
     }
 
     /// How much time counts since the last step.
     pub fn step(&mut self, now: Time) -> Duration {
-        let step = now.since(self.looked).min(self.longest);
-        self.looked = now;
+        let step = now.since(self.last).min(self.longest);
+        self.last = now;
         step
     }
 }

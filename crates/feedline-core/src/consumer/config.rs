@@ -78,7 +78,7 @@ impl Config {
             drop_last: self.drop_last,
             entry: self.entry,
             moves_on: self.moves_on,
-            patience: self.answer_timeout.max(protocol::LEAST_PATIENCE),
+            epoch_timeout: self.answer_timeout.max(protocol::MIN_TIMEOUT),
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use feedline_protocol::FeedState;
-use feedline_protocol::consumer::{Look, Silence};
+use feedline_protocol::consumer::{Available, Silence};
 use feedline_protocol::page::HeadView;
 use feedline_shm::{Waited, fault};
 
@@ -28,12 +28,12 @@ impl Consumer {
         }
         fault::point("consumer:about_to_sleep");
         let over = HeadView::state(&*self.head);
-        let waited = match self.look() {
-            Ok(Look::Nothing) if over == FeedState::Running => {
+        let waited = match self.available() {
+            Ok(Available::Nothing) if over == FeedState::Running => {
                 let slice = if server_waits { pressed } else { SLICE };
                 Ok(self.head.wait(tick, slice))
             }
-            Ok(Look::Nothing) => Err(self.why_over(over)),
+            Ok(Available::Nothing) => Err(self.why_over(over)),
             Ok(_) => Ok(Waited::Woken),
             Err(error) => Err(error),
         };
@@ -98,7 +98,7 @@ impl Consumer {
             warn_of_loader(name, pid, &stuck);
         }
         let progress = self.stats.batches + self.machine.joins() + self.machine.epoch();
-        match self.liveness.look(progress, self.clock.now()) {
+        match self.liveness.check(progress, self.clock.now()) {
             Silence::Fine => Ok(()),
             Silence::Ask => self.link.send(&Request::Ping),
             Silence::Warn(silence) => {
@@ -121,7 +121,7 @@ impl Consumer {
             Event::Reply(Reply::Answer(answer), _) => {
                 let now = self.now();
                 let was_joined = self.machine.is_joined();
-                let heard = self.with_machine(|machine, memory| machine.hear(answer, memory, now));
+                let heard = self.with_machine(|machine, memory| machine.handle_answer(answer, memory, now));
                 if !was_joined && self.machine.is_joined() {
                     fault::point("consumer:joined");
                 }

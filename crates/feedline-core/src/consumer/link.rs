@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-use feedline_protocol::consumer::LEAST_PATIENCE;
+use feedline_protocol::consumer::MIN_TIMEOUT;
 
 use super::messages::{silent_error, warn_of_loader};
 use super::{Check, Config, WhenMissing};
@@ -182,7 +182,7 @@ impl Link {
                 self.send(&Request::Diagnose)?;
             }
             if waited >= timeout {
-                let is_silent = proc::is_stopped(self.server.pid) || (!has_answered && waited >= LEAST_PATIENCE);
+                let is_silent = proc::is_stopped(self.server.pid) || (!has_answered && waited >= MIN_TIMEOUT);
                 return Err(if is_silent {
                     silent_error(name, self.server.pid, waited)
                 } else {

@@ -65,7 +65,7 @@ impl Messages<'_> {
                 Error::BatchSize(Explanation::new(what).hint(way_out))
             }
             Trouble::NoEndInSight(Waiting { epoch, running, at, .. }) => {
-                let (secs, unit) = (secs_text(self.config.patience.as_secs_f64()), self.unit());
+                let (secs, unit) = (secs_text(self.config.epoch_timeout.as_secs_f64()), self.unit());
                 let now = self.join_now();
                 let what = format!(
                     "feed {name:?}: this consumer waits for epoch {epoch}, and in {secs} s epoch {running} has come to {unit} {at} \

@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 pub use feedline_protocol::consumer::Cut;
-use feedline_protocol::consumer::{self as protocol, Liveness, Look, Next, Pressure};
+use feedline_protocol::consumer::{self as protocol, Available, Liveness, Next, Pressure};
 use feedline_protocol::page::HeadView;
 pub use feedline_protocol::shard::Shard;
 use feedline_protocol::{FeedState, Mark, Time};
@@ -278,7 +278,7 @@ impl Consumer {
             match self.next_here(check) {
                 Err(Error::ServerLost(why)) if !self.config.reconnect.is_zero() => {
                     // What is needed to tell whether the epoch is over is still here.
-                    if let Ok(Look::EpochOver(end)) = self.look() {
+                    if let Ok(Available::EpochOver(end)) = self.available() {
                         if self.with_machine(|machine, memory| machine.pass(end, memory)) {
                             continue;
                         }
@@ -332,8 +332,8 @@ impl Consumer {
     }
 
     /// What there is to take.
-    fn look(&mut self) -> Result<Look, Error> {
-        self.with_machine(|machine, memory| machine.look(memory)).map_err(|trouble| self.messages().error(trouble))
+    fn available(&mut self) -> Result<Available, Error> {
+        self.with_machine(|machine, memory| machine.available(memory)).map_err(|trouble| self.messages().error(trouble))
     }
 
     /// Releases what is older than a loop usually holds, if the server waits for it.
@@ -341,7 +341,7 @@ impl Consumer {
         if let Some(limit) = self.pressure.limit(self.head.wanted()) {
             while self.table.oldest().is_some_and(|first| first < limit) && self.table.keep_oldest() {}
         }
-        if self.pressure.is_hoarder(self.table.kept()) {
+        if self.pressure.keeps_too_many(self.table.kept()) {
             self.view.copy_from_now_on(CopiesBecause::Keeps, "it keeps its batches", &self.config.name);
             self.report_mode();
         }

@@ -99,7 +99,7 @@ impl Consumer {
         self.check_run(welcome.run, link.server_pid())?;
         self.check_order(&welcome.order, link.server_pid());
         self.order = welcome.order;
-        let mark = self.machine.reconnect(welcome.ring.consumer_shape(), &*self.head);
+        let mark = self.machine.reconnect(welcome.ring.consumer_shape(), self.link.server_pid(), &*self.head);
         let head = Arc::new(welcome.head);
         // Batches that were handed out keep the old ring, which nobody writes to any more.
         self.table = LeaseTable::new(Arc::clone(&head), welcome.page, welcome.bell, 0, 0);

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use super::Waiting;
-use super::liveness::{CALM, LEAST_PATIENCE, LONGEST_STEP};
+use super::liveness::{LONGEST_STEP, MIN_TIMEOUT, PING_AFTER};
 use crate::message::UNKNOWN;
 use crate::page::HeadView;
 use crate::time::{Stepwise, Time};
@@ -33,7 +33,7 @@ impl EpochWait {
     }
 
     /// Something to say, or why to give up.
-    pub fn look(
+    pub fn check(
         &mut self,
         epoch: u64,
         limit: Duration,
@@ -41,7 +41,7 @@ impl EpochWait {
         head: &impl HeadView,
         now: Time,
     ) -> Option<Result<Waiting, Waiting>> {
-        let limit = limit.max(LEAST_PATIENCE);
+        let limit = limit.max(MIN_TIMEOUT);
         let running = head.ended();
         let step = self.clock.step(now);
         if running == self.ended {
@@ -49,7 +49,7 @@ impl EpochWait {
         } else {
             (self.ended, self.waited) = (running, Duration::ZERO);
         }
-        if self.waited < CALM.min(limit / 4) {
+        if self.waited < PING_AFTER.min(limit / 4) {
             return None;
         }
         let length = head.length();
@@ -71,8 +71,8 @@ mod tests {
     use crate::message::EpochLength;
     use crate::page::HeadPage;
 
-    fn look(wait: &mut EpochWait, head: &Head, half: u64) -> Option<Result<Waiting, Waiting>> {
-        wait.look(3, Duration::from_secs(30), true, head, Time::new(Duration::from_millis(500 * half)))
+    fn check(wait: &mut EpochWait, head: &Head, half: u64) -> Option<Result<Waiting, Waiting>> {
+        wait.check(3, Duration::from_secs(30), true, head, Time::new(Duration::from_millis(500 * half)))
     }
 
     /// An epoch that has come to this sample.
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn it_says_once_what_it_waits_for_and_gives_up_without_an_end_in_sight() {
         let (mut wait, head) = (EpochWait::new(true, Time::default()), running());
-        let mut told: Vec<_> = (0..=60).map(|half| (half, look(&mut wait, &head, half))).collect();
+        let mut told: Vec<_> = (0..=60).map(|half| (half, check(&mut wait, &head, half))).collect();
         told.retain(|(_, what)| what.is_some());
         // The first look sees that an epoch has ended.
         assert_eq!(told, [(10, Some(Ok(WAITING))), (60, Some(Err(WAITING)))]);
@@ -98,19 +98,19 @@ mod tests {
     fn a_known_length_or_others_who_come_back_are_worth_the_wait() {
         let (mut wait, head) = (EpochWait::new(true, Time::default()), running());
         head.set_length(EpochLength { samples: 20, batches: 5, tail: 4 });
-        let told: Vec<_> = (0..200).filter_map(|half| look(&mut wait, &head, half)).collect();
+        let told: Vec<_> = (0..200).filter_map(|half| check(&mut wait, &head, half)).collect();
         assert_eq!(told, [Ok(Waiting { length: Some(20), ..WAITING })]);
         let (mut wait, head) = (EpochWait::new(false, Time::default()), running());
-        assert_eq!((0..200).filter_map(|half| look(&mut wait, &head, half)).count(), 1);
+        assert_eq!((0..200).filter_map(|half| check(&mut wait, &head, half)).count(), 1);
     }
 
     #[test]
     fn an_epoch_that_ends_begins_the_time_anew() {
         let (mut wait, head) = (EpochWait::new(true, Time::default()), running());
-        assert_eq!((0..55).filter_map(|half| look(&mut wait, &head, half)).count(), 1);
+        assert_eq!((0..55).filter_map(|half| check(&mut wait, &head, half)).count(), 1);
         head.end_epoch(1, 20);
-        assert!((55..115).all(|half| look(&mut wait, &head, half).is_none()));
-        let end = look(&mut wait, &head, 115);
+        assert!((55..115).all(|half| check(&mut wait, &head, half).is_none()));
+        let end = check(&mut wait, &head, 115);
         assert_eq!(end, Some(Err(Waiting { running: 2, at: 0, ..WAITING })));
     }
 
@@ -118,12 +118,12 @@ mod tests {
     fn whole_batches_have_their_own_length_and_short_limits_speak_sooner() {
         let (mut wait, head) = (EpochWait::new(true, Time::default()), running());
         head.set_length(EpochLength { samples: UNKNOWN, batches: 5, tail: UNKNOWN });
-        let mut look = |half: u64, is_cut| {
-            wait.look(3, Duration::ZERO, is_cut, &head, Time::new(Duration::from_millis(125 * half)))
+        let mut check = |half: u64, is_cut| {
+            wait.check(3, Duration::ZERO, is_cut, &head, Time::new(Duration::from_millis(125 * half)))
         };
-        assert_eq!((look(0, false), look(1, false)), (None, None));
-        assert_eq!(look(2, false), Some(Ok(Waiting { length: Some(5), ..WAITING })));
-        assert!(look(5, false).is_none());
-        assert_eq!(look(8, true), Some(Err(WAITING)), "a second is the least that is waited");
+        assert_eq!((check(0, false), check(1, false)), (None, None));
+        assert_eq!(check(2, false), Some(Ok(Waiting { length: Some(5), ..WAITING })));
+        assert!(check(5, false).is_none());
+        assert_eq!(check(8, true), Some(Err(WAITING)), "a second is the least that is waited");
     }
 }

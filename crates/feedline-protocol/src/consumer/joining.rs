@@ -20,8 +20,8 @@ pub(super) struct Intent {
     pub resume: Option<Resume>,
     /// The epoch that was broken off.
     pub broke_off: Option<u64>,
-    /// If its server was lost while it had a cursor or had asked for one: who read from that server.
-    pub others: Option<Others>,
+    /// What to tell the next server of those who read from one that was lost ([`Join::others`]).
+    pub others: [Option<Others>; 2],
 }
 
 impl Consumer {
@@ -51,13 +51,13 @@ impl Consumer {
             State::Joining(Intent { epoch, .. }) => Intent { epoch: *epoch, ..Intent::default() },
             State::Joined(cursor) => {
                 let (began, epoch) = (cursor.has_begun(), cursor.epoch);
-                // A look at one batch is no epoch that was broken off.
+                // Whoever takes just one batch, to see what it is like, has not broken off an epoch.
                 let broke_off = (began && cursor.taken != Some(1)).then_some(epoch);
                 // The next one to be read of a log that replays is another pass over the same epoch.
                 let next = epoch + u64::from(began && replays);
                 let moves_on = began && !replays && self.config.moves_on;
                 let resume = moves_on.then(|| Resume::asked(Mark { epoch: epoch + 1, index: 0 }));
-                Intent { epoch: next, resume, broke_off, others: None }
+                Intent { epoch: next, resume, broke_off, ..Intent::default() }
             }
         };
         self.state = State::Idle(intent);
@@ -85,8 +85,8 @@ impl Consumer {
         Join { number: self.joins, batch_size: self.config.step_size(), entry, others, rank }
     }
 
-    /// The server has spoken. Answers to a join that was taken back are old news.
-    pub fn hear(&mut self, answer: Answer, memory: &impl ConsumerMemory, now: Time) -> Result<(), Trouble> {
+    /// The server has answered. Answers to a join that was withdrawn are ignored.
+    pub fn handle_answer(&mut self, answer: Answer, memory: &impl ConsumerMemory, now: Time) -> Result<(), Trouble> {
         match answer {
             Answer::Joined { number, place } if number == self.joins => self.enter(number, place, memory, now),
             Answer::Gone { number, epoch, until } if number == self.joins => self.be_too_late(epoch, until),
@@ -120,7 +120,7 @@ impl Consumer {
         if sample.is_none() && epoch > running + 1 {
             self.notices.push(Notice::WaitsForLaterEpoch { epoch, running });
         }
-        // A loop that breaks off each time would see nothing else: said once.
+        // Said once: a loop that breaks off each epoch would get it again and again.
         let is_again = broke_off == Some(epoch) && !self.shape.replays && taken.is_some();
         if is_again && !std::mem::replace(&mut self.has_told_again, true) {
             self.notices.push(Notice::ReadsAgain(epoch));

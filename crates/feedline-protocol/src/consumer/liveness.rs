@@ -10,10 +10,10 @@ use std::time::Duration;
 use crate::time::{Stepwise, Time};
 
 /// How long to wait for data before asking, between two questions, and for an answer before warning.
-pub(super) const CALM: Duration = Duration::from_secs(5);
-/// A busy machine is not a stopped server.
-pub const LEAST_PATIENCE: Duration = Duration::from_secs(1);
-/// Time in which this process did not run itself isn't the server's: both may have been stopped.
+pub(super) const PING_AFTER: Duration = Duration::from_secs(5);
+/// No timeout is shorter: a busy machine is not a stopped server.
+pub const MIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time in which this process did not run does not count against the server: both may have been stopped.
 pub(super) const LONGEST_STEP: Duration = Duration::from_millis(500);
 
 /// What to do about a server that says nothing.
@@ -43,7 +43,7 @@ pub struct Liveness {
 #[derive(Debug)]
 enum State {
     /// For so long nothing has come, since something did, or since the last answer.
-    Calm(Duration),
+    Quiet(Duration),
     /// For so long a question has been unanswered.
     Asking { silence: Duration, has_warned: bool },
 }
@@ -52,7 +52,7 @@ impl Liveness {
     /// Of a server that has just answered.
     pub fn new(limit: Duration, now: Time) -> Self {
         let clock = Stepwise::new(LONGEST_STEP, now);
-        Self { limit: limit.max(LEAST_PATIENCE), clock, progress: 0, state: State::Calm(Duration::ZERO) }
+        Self { limit: limit.max(MIN_TIMEOUT), clock, progress: 0, state: State::Quiet(Duration::ZERO) }
     }
 
     /// Whether a question is unanswered.
@@ -62,19 +62,19 @@ impl Liveness {
 
     /// The server has answered. True if it was warned of.
     pub fn answered(&mut self) -> bool {
-        let before = std::mem::replace(&mut self.state, State::Calm(Duration::ZERO));
+        let before = std::mem::replace(&mut self.state, State::Quiet(Duration::ZERO));
         matches!(before, State::Asking { has_warned: true, .. })
     }
 
-    /// While waiting, each time that all messages have been heard. `progress` changes with all that arrives.
-    pub fn look(&mut self, progress: u64, now: Time) -> Silence {
+    /// To be called while waiting, each time that all messages were handled. `progress` changes with all that arrives.
+    pub fn check(&mut self, progress: u64, now: Time) -> Silence {
         let step = self.clock.step(now);
-        let calm = CALM.min(self.limit / 4);
+        let ping_after = PING_AFTER.min(self.limit / 4);
         let has_progressed = std::mem::replace(&mut self.progress, progress) != progress;
         match &mut self.state {
-            State::Calm(waited) => {
+            State::Quiet(waited) => {
                 *waited = if has_progressed { step } else { *waited + step };
-                if *waited >= calm {
+                if *waited >= ping_after {
                     self.state = State::Asking { silence: Duration::ZERO, has_warned: false };
                     return Silence::Ask;
                 }
@@ -84,7 +84,7 @@ impl Liveness {
                 if *silence >= self.limit {
                     return Silence::GiveUp(*silence);
                 }
-                if *silence >= calm && !std::mem::replace(has_warned, true) {
+                if *silence >= ping_after && !std::mem::replace(has_warned, true) {
                     return Silence::Warn(*silence);
                 }
             }
@@ -97,10 +97,10 @@ impl Liveness {
 mod tests {
     use super::*;
 
-    /// Looks every half a second, and tells what came of the last look before each change.
-    fn looks(liveness: &mut Liveness, from: u64, until: u64) -> Vec<(u64, Silence)> {
-        let look = |half: u64| (half, liveness.look(7, Time::new(Duration::from_millis(500 * half))));
-        (from..until).map(look).filter(|(_, silence)| *silence != Silence::Fine).collect()
+    /// Checks every half a second, and gives what was to be done, and when.
+    fn checks(liveness: &mut Liveness, from: u64, until: u64) -> Vec<(u64, Silence)> {
+        let check = |half: u64| (half, liveness.check(7, Time::new(Duration::from_millis(500 * half))));
+        (from..until).map(check).filter(|(_, silence)| *silence != Silence::Fine).collect()
     }
 
     #[test]
@@ -108,27 +108,27 @@ mod tests {
         let mut liveness = Liveness::new(Duration::from_secs(40), Time::default());
         assert!(!liveness.is_asking());
         // Something had arrived before the first look.
-        assert_eq!(looks(&mut liveness, 1, 12), [(10, Silence::Ask)]);
+        assert_eq!(checks(&mut liveness, 1, 12), [(10, Silence::Ask)]);
         assert!(liveness.is_asking());
         let warned = (20, Silence::Warn(Duration::from_secs(5)));
         let given_up = (90, Silence::GiveUp(Duration::from_secs(40)));
-        assert_eq!(looks(&mut liveness, 12, 91), [warned, given_up]);
+        assert_eq!(checks(&mut liveness, 12, 91), [warned, given_up]);
     }
 
     #[test]
     fn an_answer_ends_the_question() {
         let mut liveness = Liveness::new(Duration::from_secs(40), Time::default());
-        looks(&mut liveness, 1, 12);
+        checks(&mut liveness, 1, 12);
         assert!(!liveness.answered(), "nobody was warned");
         assert!(!liveness.is_asking());
-        looks(&mut liveness, 12, 40);
+        checks(&mut liveness, 12, 40);
         assert!(liveness.answered());
     }
 
     #[test]
     fn whatever_arrives_is_a_sign_of_life() {
         let mut liveness = Liveness::new(Duration::from_secs(40), Time::default());
-        let silence = |half: u64| liveness.look(half, Time::new(Duration::from_millis(500 * half)));
+        let silence = |half: u64| liveness.check(half, Time::new(Duration::from_millis(500 * half)));
         assert!((1..100).map(silence).all(|silence| silence == Silence::Fine));
     }
 
@@ -136,10 +136,10 @@ mod tests {
     fn a_short_limit_asks_sooner_and_time_away_does_not_count() {
         let mut liveness = Liveness::new(Duration::ZERO, Time::default());
         let at = |millis: u64| Time::new(Duration::from_millis(millis));
-        assert_eq!(liveness.look(0, at(200)), Silence::Fine);
-        assert_eq!(liveness.look(0, at(250)), Silence::Ask);
+        assert_eq!(liveness.check(0, at(200)), Silence::Fine);
+        assert_eq!(liveness.check(0, at(250)), Silence::Ask);
         // This process did not run for an hour: half a second of it counts.
-        assert_eq!(liveness.look(0, at(3_600_250)), Silence::Warn(Duration::from_millis(500)));
-        assert_eq!(liveness.look(0, at(3_600_750)), Silence::GiveUp(Duration::from_secs(1)));
+        assert_eq!(liveness.check(0, at(3_600_250)), Silence::Warn(Duration::from_millis(500)));
+        assert_eq!(liveness.check(0, at(3_600_750)), Silence::GiveUp(Duration::from_secs(1)));
     }
 }

@@ -5,8 +5,8 @@ use crate::message::{FAR, Join, UNKNOWN};
 use crate::page::ConsumerMemory;
 use crate::shard::{self, Ahead, Shard, Step};
 
-/// How often to look again at a page that changes meanwhile.
-const LOOKS: usize = 10_000;
+/// How often a page is read again that changes meanwhile.
+const MOST_ATTEMPTS: usize = 10_000;
 
 /// What to do for the next batch.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,7 +29,7 @@ pub enum Next {
 
 /// What there is to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum Available {
     /// A batch.
     Batch(Cut),
     /// The epoch ended at this sample.
@@ -71,56 +71,56 @@ impl Consumer {
                     }
                 }
             }
-            match self.look(memory)? {
-                Look::Batch(cut) if self.is_finished() => self.move_to(cut.next, memory),
-                Look::Batch(cut) => return Ok(Next::Take(cut)),
-                Look::EpochOver(end) => {
+            match self.available(memory)? {
+                Available::Batch(cut) if self.is_finished() => self.move_to(cut.next, memory),
+                Available::Batch(cut) => return Ok(Next::Take(cut)),
+                Available::EpochOver(end) => {
                     if !self.pass(end, memory) {
                         return Ok(Next::EpochOver);
                     }
                     self.wake(memory);
                 }
-                Look::Nothing => return Ok(Next::Wait),
-                Look::NewRing => return Ok(Next::AwaitRing),
+                Available::Nothing => return Ok(Next::Wait),
+                Available::NewRing => return Ok(Next::AwaitRing),
             }
         }
     }
 
-    /// More than was promised may come: whoever asks now wants the next epoch.
+    /// The source may yield more than it promised; whoever asks after the last batch wants the next epoch.
     fn is_finished(&self) -> bool {
         matches!(&self.state, State::Joined(Cursor { progress: Progress::Finished, .. }))
     }
 
     /// What there is to take; nothing for a consumer without a cursor.
-    pub fn look(&mut self, memory: &impl ConsumerMemory) -> Result<Look, Trouble> {
-        for _ in 0..LOOKS {
-            if let Some(look) = self.look_once(memory)? {
-                return Ok(look);
+    pub fn available(&mut self, memory: &impl ConsumerMemory) -> Result<Available, Trouble> {
+        for _ in 0..MOST_ATTEMPTS {
+            if let Some(available) = self.try_available(memory)? {
+                return Ok(available);
             }
         }
         Err(Trouble::Unsteady)
     }
 
     /// The same, or `None` if the server went on meanwhile.
-    fn look_once(&mut self, memory: &impl ConsumerMemory) -> Result<Option<Look>, Trouble> {
+    fn try_available(&mut self, memory: &impl ConsumerMemory) -> Result<Option<Available>, Trouble> {
         let head = memory.head();
         if head >= FAR {
             return Err(Trouble::ImpossibleHead(head));
         }
         if memory.generation() != self.shape.generation {
-            return Ok(Some(Look::NewRing));
+            return Ok(Some(Available::NewRing));
         }
         if self.shape.skips
             && let Some(over) = self.skip(head, memory)
         {
             return Ok(Some(over));
         }
-        let State::Joined(Cursor { epoch, sample, .. }) = self.state else { return Ok(Some(Look::Nothing)) };
+        let State::Joined(Cursor { epoch, sample, .. }) = self.state else { return Ok(Some(Available::Nothing)) };
         let epoch = self.epoch_in_log(epoch);
         let mut cursor = match sample {
             Some(sample) => sample,
             None => match memory.start_of(epoch) {
-                UNKNOWN => return Ok(Some(Look::Nothing)),
+                UNKNOWN => return Ok(Some(Available::Nothing)),
                 start => {
                     self.enter_epoch(start, memory);
                     start
@@ -149,7 +149,7 @@ impl Consumer {
         if let Some(shard) = self.config.shard {
             let is_all = end != UNKNOWN && head >= end;
             let ahead = Ahead { there: there.saturating_sub(cursor), is_all };
-            return self.look_at_step(shard, ahead, cursor, memory).map(Some);
+            return self.available_step(shard, ahead, cursor, memory).map(Some);
         }
         let want = match self.config.batch_size {
             Some(size) => size,
@@ -167,32 +167,36 @@ impl Consumer {
         let may_be_last = cursor.saturating_add(want) == if end == UNKNOWN { head } else { end };
         if there.saturating_sub(cursor) >= want && !(is_tail && may_be_last) {
             let until = cursor + want;
-            return Ok(Some(Look::Batch(Cut { first: cursor, until, next: until, is_last: false })));
+            return Ok(Some(Available::Batch(Cut { first: cursor, until, next: until, is_last: false })));
         }
         if end == UNKNOWN || head < end {
-            return Ok(Some(Look::Nothing));
+            return Ok(Some(Available::Nothing));
         }
         let last = Cut { first: cursor, until: end, next: end, is_last: false };
-        Ok(Some(if cursor < end && !self.config.drop_last { Look::Batch(last) } else { Look::EpochOver(end) }))
+        Ok(Some(if cursor < end && !self.config.drop_last {
+            Available::Batch(last)
+        } else {
+            Available::EpochOver(end)
+        }))
     }
 
     /// This rank's slice of the next step, which begins at the cursor.
-    fn look_at_step(
+    fn available_step(
         &mut self,
         shard: Shard,
         ahead: Ahead,
         cursor: u64,
         memory: &impl ConsumerMemory,
-    ) -> Result<Look, Trouble> {
+    ) -> Result<Available, Trouble> {
         match self.step_at(shard, ahead, cursor, memory) {
             Step::Take(samples) => {
                 let (first, until) = shard.slice(samples);
                 let (next, after) = (cursor + samples, Ahead { there: ahead.there - samples, ..ahead });
                 let is_last = ahead.is_all && matches!(self.step_at(shard, after, next, memory), Step::Over(_));
-                Ok(Look::Batch(Cut { first: cursor + first, until: cursor + until, next, is_last }))
+                Ok(Available::Batch(Cut { first: cursor + first, until: cursor + until, next, is_last }))
             }
-            Step::Wait => Ok(Look::Nothing),
-            Step::Over(left_out) => Ok(Look::EpochOver(cursor + left_out)),
+            Step::Wait => Ok(Available::Nothing),
+            Step::Over(left_out) => Ok(Available::EpochOver(cursor + left_out)),
             Step::TooFew(samples) => Err(Trouble::TooFew { epoch: self.epoch(), samples }),
         }
     }
@@ -213,7 +217,7 @@ impl Consumer {
         }
     }
 
-    /// Before a batch is taken: what other ranks take before us is not ours to hold.
+    /// Before a batch is taken: releases the part of the step that other ranks take before this one.
     pub fn begin_take(&self, cut: Cut, memory: &impl ConsumerMemory) {
         if let State::Joined(Cursor { epoch, sample, lead, .. }) = self.state
             && sample != Some(cut.first)
@@ -230,7 +234,7 @@ impl Consumer {
         if skips {
             memory.advance(cursor.epoch, cut.until);
         } else if cut.until != cut.next {
-            // What other ranks take after us is not ours to hold either.
+            // Releases the part that other ranks take after this one, too.
             memory.advance(cursor.epoch, cut.next + cursor.lead);
         }
         cursor.sample = Some(cut.next);

@@ -3,7 +3,7 @@
 use crate::message::UNKNOWN;
 
 /// A consumer that keeps this many batches nearly in a row is better served by copies.
-const HOARDER: u32 = 8;
+const TOO_MANY_KEPT: u32 = 8;
 
 /// What a consumer remembers of its own leases.
 #[derive(Debug, Default)]
@@ -29,11 +29,11 @@ impl Pressure {
     }
 
     /// Whether copies are better from now on. `kept` leases were made private so far.
-    pub fn is_hoarder(&mut self, kept: u64) -> bool {
+    pub fn keeps_too_many(&mut self, kept: u64) -> bool {
         let new = u32::try_from(kept.saturating_sub(self.seen)).unwrap_or(u32::MAX);
         self.seen = kept;
         self.streak = self.streak.saturating_add(new.saturating_mul(2));
-        self.streak >= HOARDER
+        self.streak >= TOO_MANY_KEPT
     }
 }
 
@@ -55,14 +55,14 @@ mod tests {
         let mut pressure = Pressure::default();
         for kept in 1..7 {
             pressure.handed_out(kept);
-            assert!(!pressure.is_hoarder(kept), "{kept} kept");
+            assert!(!pressure.keeps_too_many(kept), "{kept} kept");
         }
         pressure.handed_out(7);
-        assert!(pressure.is_hoarder(7));
+        assert!(pressure.keeps_too_many(7));
         let mut pressure = Pressure::default();
-        assert!(!pressure.is_hoarder(3));
+        assert!(!pressure.keeps_too_many(3));
         (0..6).for_each(|first| pressure.handed_out(first));
-        assert!(!pressure.is_hoarder(6), "it let go of some in between");
-        assert!(pressure.is_hoarder(7));
+        assert!(!pressure.keeps_too_many(6), "it let go of some in between");
+        assert!(pressure.keeps_too_many(7));
     }
 }

@@ -157,9 +157,9 @@ impl Consumer {
         }
     }
 
-    /// Another server of the same feed has come in the place of the one that was lost, whose head page this is. Tells where the
-    /// consumer goes on, if it has a place.
-    pub fn reconnect(&mut self, shape: Shape, lost: &impl HeadView) -> Option<Mark> {
+    /// Another server of the same feed has come in the place of the one that was lost, whose process and head page these are.
+    /// Tells where the consumer goes on, if it has a place.
+    pub fn reconnect(&mut self, shape: Shape, server: u32, lost: &impl HeadView) -> Option<Mark> {
         let (mut intent, tells, is_one) = match &self.state {
             State::Idle(intent) => (*intent, intent.resume.is_some(), false),
             // The server may have counted it, and not come to tell it.
@@ -175,9 +175,12 @@ impl Consumer {
         }
         let resume = intent.resume;
         let slowest = resume.map_or(u64::MAX, |resume| resume.mark.epoch);
-        let here = Others { count: lost.joined(), is_one, slowest: slowest.min(lost.slowest()) };
-        let before = intent.others.filter(|before| before.count > 0);
-        intent.others = tells.then(|| before.map_or(here, |before| before.and(here)));
+        let here = Others { server, count: lost.joined(), is_one, slowest: slowest.min(lost.slowest()) };
+        intent.others = match intent.others {
+            _ if !tells => [None; 2],
+            [Some(first), _] if first.count > 0 => [Some(first), Some(here)],
+            _ => [Some(here), None],
+        };
         self.state = State::Idle(intent);
         self.shape = shape;
         resume.map(|resume| resume.mark)

@@ -1,6 +1,6 @@
 //! Catching up where nobody waits for a consumer: the log goes on at the pace of the fastest, and a slow one loses samples.
 
-use super::{Consumer, Look, Notice, Progress};
+use super::{Available, Consumer, Notice, Progress};
 use crate::message::UNKNOWN;
 use crate::page::ConsumerMemory;
 
@@ -20,7 +20,7 @@ impl Skips {
 impl Consumer {
     /// If the samples at the cursor were overwritten: goes on where the fastest is. Not further ahead: the log waits for whoever
     /// is there, and the fastest would lose samples itself. Says so if that is past the epoch of which something was handed out.
-    pub(super) fn skip(&mut self, head: u64, memory: &impl ConsumerMemory) -> Option<Look> {
+    pub(super) fn skip(&mut self, head: u64, memory: &impl ConsumerMemory) -> Option<Available> {
         let oldest = memory.oldest();
         let cursor = self.cursor_mut()?;
         let (has_begun, mut epoch, mut start) = (cursor.has_begun(), cursor.epoch, cursor.start);
@@ -64,7 +64,7 @@ impl Consumer {
         }
         if let Some(cursor) = self.cursor_mut() {
             if cursor.epoch != epoch {
-                // What it had done with is behind it: all that comes now is for whoever asks.
+                // It has left the epoch that it had finished: what comes now is of the one that is asked for.
                 cursor.progress = Progress::Fresh { may_be_over: false };
             }
             (cursor.epoch, cursor.start) = (epoch, start);
@@ -76,14 +76,14 @@ impl Consumer {
     }
 
     /// The epoch of which something was handed out is over, and so are all up to this one, which ended there.
-    fn end_by_skipping(&mut self, epoch: u64, end: u64, lost: u64, memory: &impl ConsumerMemory) -> Look {
+    fn end_by_skipping(&mut self, epoch: u64, end: u64, lost: u64, memory: &impl ConsumerMemory) -> Available {
         self.lose(lost, memory);
         if let Some(cursor) = self.cursor_mut() {
             cursor.epoch = epoch;
         }
-        // Whoever looks again loses nothing more.
+        // So that a second call does not count them again.
         self.move_to(end, memory);
-        Look::EpochOver(end)
+        Available::EpochOver(end)
     }
 
     fn lose(&mut self, samples: u64, memory: &impl ConsumerMemory) {

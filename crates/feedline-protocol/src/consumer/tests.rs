@@ -14,7 +14,7 @@ fn config() -> Config {
         drop_last: false,
         entry: Entry::EpochStart,
         moves_on: false,
-        patience: Duration::from_secs(30),
+        epoch_timeout: Duration::from_secs(30),
     }
 }
 
@@ -26,7 +26,7 @@ fn shape() -> Shape {
 fn joined(config: Config, shape: Shape, place: Place) -> (Consumer, Memory) {
     let (mut consumer, memory) = (Consumer::new(config, shape, NOW), Memory::default());
     let Ok(Next::Join(Join { number, .. })) = consumer.next(&memory) else { panic!("it asks for a place first") };
-    consumer.hear(Answer::Joined { number, place }, &memory, NOW).expect("a place that can be");
+    consumer.handle_answer(Answer::Joined { number, place }, &memory, NOW).expect("a place that can be");
     (consumer, memory)
 }
 
@@ -90,28 +90,28 @@ fn an_epoch_whose_end_was_forgotten_is_over_where_a_later_one_begins() {
     assert_eq!(consumer.place(), Mark { epoch: 18, index: 1 });
 }
 
-/// What the server that was lost said of the others, and what the one before it did, if the last had not heard of those.
+/// What the server at which it had its place said of the others, and what the last one did.
 #[test]
 fn it_tells_the_next_server_of_all_the_others() {
     let (mut consumer, memory) = joined(config(), shape(), start());
     memory.head.set_joined(3);
     memory.head.set_slowest(0);
-    assert_eq!(consumer.reconnect(shape(), &memory), Some(Mark { epoch: 0, index: 0 }));
+    assert_eq!(consumer.reconnect(shape(), 1, &memory), Some(Mark { epoch: 0, index: 0 }));
     let told = |consumer: &mut Consumer| match consumer.next(&Memory::default()) {
         Ok(Next::Join(join)) => join.others,
         other => panic!("it asks for its place: {other:?}"),
     };
-    assert_eq!(told(&mut consumer), Some(Others { count: 3, is_one: true, slowest: 0 }));
-    // The next one dies before it has heard of them: its own consumers are others.
+    let first = Some(Others { server: 1, count: 3, is_one: true, slowest: 0 });
+    assert_eq!(told(&mut consumer), [first, None]);
+    // The next one dies before it has given it a place.
     let next = Memory::default();
     next.head.set_joined(1);
     next.head.set_slowest(0);
-    consumer.reconnect(shape(), &next);
-    assert_eq!(told(&mut consumer), Some(Others { count: 4, is_one: true, slowest: 0 }));
-    // One that has heard of them has counted them.
+    consumer.reconnect(shape(), 2, &next);
+    assert_eq!(told(&mut consumer), [first, Some(Others { server: 2, count: 1, is_one: false, slowest: 0 })]);
     next.head.set_joined(5);
-    consumer.reconnect(shape(), &next);
-    assert_eq!(told(&mut consumer), Some(Others { count: 5, is_one: true, slowest: 0 }));
+    consumer.reconnect(shape(), 3, &next);
+    assert_eq!(told(&mut consumer), [first, Some(Others { server: 3, count: 5, is_one: false, slowest: 0 })]);
 }
 
 /// A consumer that had asked and was not answered may have been counted, or not.
@@ -121,9 +121,9 @@ fn one_that_was_not_answered_is_not_sure_to_be_counted() {
     assert!(matches!(consumer.next(&memory), Ok(Next::Join(_))));
     memory.head.set_joined(2);
     memory.head.set_slowest(4);
-    assert_eq!(consumer.reconnect(shape(), &memory), None);
+    assert_eq!(consumer.reconnect(shape(), 1, &memory), None);
     let Ok(Next::Join(join)) = consumer.next(&memory) else { panic!("it asks again") };
-    assert_eq!(join.others, Some(Others { count: 2, is_one: false, slowest: 4 }));
+    assert_eq!(join.others, [Some(Others { server: 1, count: 2, is_one: false, slowest: 4 }), None]);
 }
 
 fn next_join(consumer: &mut Consumer, memory: &Memory) -> Join {
@@ -135,7 +135,7 @@ fn next_join(consumer: &mut Consumer, memory: &Memory) -> Join {
 
 fn answer(consumer: &mut Consumer, memory: &Memory, place: Place) {
     let number = consumer.joins();
-    consumer.hear(Answer::Joined { number, place }, memory, NOW).expect("a place that can be");
+    consumer.handle_answer(Answer::Joined { number, place }, memory, NOW).expect("a place that can be");
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_head_that_can_not_be_is_refused() {
     let mut consumer = Consumer::new(config(), shape(), NOW);
     let number = next_join(&mut consumer, &memory).number;
     let place = Place { start: crate::message::FAR, ..start() };
-    assert_eq!(consumer.hear(Answer::Joined { number, place }, &memory, NOW), Err(Trouble::ImpossiblePlace));
+    assert_eq!(consumer.handle_answer(Answer::Joined { number, place }, &memory, NOW), Err(Trouble::ImpossiblePlace));
 }
 
 #[test]
@@ -246,10 +246,10 @@ fn a_saved_place_is_asked_for_by_its_number() {
     assert_eq!((join.entry, join.number, consumer.epoch()), (Entry::At { epoch: 2, index: 5 }, 2, 2));
     assert_eq!(consumer.next(&memory), Ok(Next::AwaitAnswer));
     let old = Answer::Gone { number: 1, epoch: 2, until: None };
-    assert_eq!(consumer.hear(old, &memory, NOW), Ok(()));
+    assert_eq!(consumer.handle_answer(old, &memory, NOW), Ok(()));
     let gone = Answer::Gone { number: 2, epoch: 2, until: Some(7) };
     let lost = Lost { mark: Mark { epoch: 2, index: 5 }, until: Some(7), is_late_rank: false };
-    assert_eq!(consumer.hear(gone, &memory, NOW), Err(Trouble::Gone(lost)));
+    assert_eq!(consumer.handle_answer(gone, &memory, NOW), Err(Trouble::Gone(lost)));
     // Nothing was read: it begins wherever it can.
     assert!(!consumer.resume_at(Mark { epoch: 0, index: 0 }));
     assert_eq!(next_join(&mut consumer, &memory).entry, Entry::First { else_newest: false });
@@ -278,12 +278,12 @@ fn whoever_was_detached_in_the_middle_asks_for_its_place() {
     let (mut consumer, memory) = joined(config(), shape(), start());
     memory.head.publish(12);
     take(&mut consumer, &memory);
-    consumer.hear(Answer::Detached { stalled_secs: 10.0 }, &memory, NOW).expect("no trouble yet");
+    consumer.handle_answer(Answer::Detached { stalled_secs: 10.0 }, &memory, NOW).expect("no trouble yet");
     let join = next_join(&mut consumer, &memory);
     assert_eq!(join.entry, Entry::At { epoch: 0, index: 4 });
     let gone = Answer::Gone { number: join.number, epoch: 0, until: None };
     let lost = Some(Lost { mark: Mark { epoch: 0, index: 4 }, until: None, is_late_rank: false });
-    assert_eq!(consumer.hear(gone, &memory, NOW), Err(Trouble::Stalled { secs: 10.0, lost }));
+    assert_eq!(consumer.handle_answer(gone, &memory, NOW), Err(Trouble::Stalled { secs: 10.0, lost }));
     assert_eq!(consumer.lost_by_stalling(), None);
 }
 
@@ -323,7 +323,7 @@ fn what_is_lost_with_the_feed_is_told_once() {
     memory.was_cut_off.set(true);
     consumer.wake(&memory);
     // The server's word of it comes later.
-    consumer.hear(Answer::Detached { stalled_secs: 10.0 }, &memory, NOW).expect("no trouble yet");
+    consumer.handle_answer(Answer::Detached { stalled_secs: 10.0 }, &memory, NOW).expect("no trouble yet");
     assert_eq!(consumer.lost_by_stalling(), Some(Trouble::Stalled { secs: 10.0, lost: None }));
     assert_eq!(consumer.lost_by_stalling(), None);
 }
@@ -389,7 +389,7 @@ fn a_rank_goes_on_in_its_very_place() {
     let (mut consumer, memory) = whole_rank();
     memory.head.publish(8);
     take(&mut consumer, &memory);
-    consumer.hear(Answer::Detached { stalled_secs: 1.0 }, &memory, NOW).expect("no trouble yet");
+    consumer.handle_answer(Answer::Detached { stalled_secs: 1.0 }, &memory, NOW).expect("no trouble yet");
     let join = next_join(&mut consumer, &memory);
     assert_eq!(join.entry, Entry::At { epoch: 0, index: 2 });
     assert!(join.rank.is_some_and(|rank| rank.is_rejoining));
@@ -397,12 +397,12 @@ fn a_rank_goes_on_in_its_very_place() {
     let number = next_join(&mut late, &memory).number;
     let lost = Lost { mark: Mark { epoch: 4, index: 0 }, until: None, is_late_rank: true };
     let gone = Answer::Gone { number, epoch: 4, until: None };
-    assert_eq!(late.hear(gone, &memory, NOW), Err(Trouble::Gone(lost)));
+    assert_eq!(late.handle_answer(gone, &memory, NOW), Err(Trouble::Gone(lost)));
 }
 
 #[test]
 fn a_refusal_is_passed_on() {
     let (mut consumer, memory) = joined(config(), shape(), start());
-    let refused = consumer.hear(Answer::Refused(Refusal::Whole), &memory, NOW);
+    let refused = consumer.handle_answer(Answer::Refused(Refusal::Whole), &memory, NOW);
     assert_eq!(refused, Err(Trouble::Refused(Refusal::Whole)));
 }

@@ -54,7 +54,7 @@ impl Log {
 
     fn epoch_start(&self) -> Place {
         let begun = self.begun();
-        // Who waits for an epoch that is far off drags nobody along.
+        // A consumer that waits for a later epoch doesn't decide where newcomers begin.
         let here = self.cursors.values().filter(|cursor| cursor.released.is_some() || cursor.epoch <= begun);
         let all = || self.cursors.values().map(|cursor| cursor.epoch).min();
         let running = here.map(|cursor| cursor.epoch).max().or_else(all).unwrap_or(self.last_running);

@@ -65,15 +65,15 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         if let Err(refusal) = self.make_room(join.batch_size, rank, head, free_bytes) {
             return self.answer(id, Answer::Refused(refusal));
         }
-        if let Some(others) = others.filter(|others| others.count > 0) {
+        for others in others.into_iter().flatten().filter(|others| others.count > 0) {
             // Whoever comes back has begun before: `wait_for` is for those who start together.
             self.members.has_begun = true;
             if others.count > u32::from(others.is_one) {
                 let place = self.options.resume.map_or((others.slowest, 0), |at| (at.epoch, at.index));
                 self.reconnecting.came(&mut self.log, others, place, now);
-                self.reconnecting.look(&mut self.log, self.options.stall_timeout, now);
             }
         }
+        self.reconnecting.expire(&mut self.log, self.options.stall_timeout, now);
         let placed = match rank.filter(|rank| !rank.is_rejoining) {
             Some(rank) => self.ranks.join(&mut self.log, id, rank, entry, &Peer { connection: id, process }, now),
             None => self.log.join(id, entry).map_err(|Gone { until }| TooLate { epoch: entry.epoch(), until }),
@@ -89,7 +89,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         if let Some(member) = self.members.get_mut(id) {
             member.last_join = Some(join);
             member.state = MemberState::Admitted { place };
-            // That it lost its cursor before is no news any more.
+            // What it was to be told about an earlier cursor is out of date.
             member.notice = None;
         }
         Ok(())
@@ -113,13 +113,13 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         if let Some(member) = self.members.get_mut(id) {
             member.state = MemberState::attached(now);
         }
-        self.tell_joined(head);
+        self.publish_joined(head);
     }
 
     /// A consumer's connection is closed, or its process has died. True if it was attached.
     pub fn disconnect(&mut self, id: u64, process: &Q, said_bye: bool, head: &impl HeadPage, now: Time) -> bool {
         self.refresh(now);
-        // At a failed feed's end everybody is sent away: that is no news.
+        // When a feed has failed, all consumers are disconnected: that is worth no notice.
         if self.phase != Phase::Failed {
             if let Some((epoch, _)) = self.log.cursor(id) {
                 self.ranks.leaves(id, epoch);
@@ -133,7 +133,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         let was_attached = self.members.remove(id, &self.log, now);
         if was_attached {
             self.log.leave(id);
-            self.tell_joined(head);
+            self.publish_joined(head);
         }
         was_attached
     }
@@ -195,7 +195,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         }
         // Before they are told: should the server die in between, each of them comes back and is counted.
         if !deliveries.is_empty() {
-            self.tell_joined(head);
+            self.publish_joined(head);
         }
         (deliveries, begins)
     }

@@ -14,13 +14,13 @@ use crate::time::{Since, Time};
 /// and loses nothing: it joins again when it asks.
 const LONGEST_REST: Duration = Duration::from_secs(2);
 
-/// A consumer that starves looks up now and then: for so long, on a busy machine, it may not be seen to starve.
+/// A consumer that starves wakes up now and then: for so long, on a busy machine, it may not be seen to starve.
 const STARVES_FOR: Duration = Duration::from_millis(500);
 
 /// How long, in all, a slow consumer may hold up those who starve before it is named.
 const LAGGING: Duration = Duration::from_secs(1);
-/// What lies between two looks that are further apart was not the consumer's doing.
-const LONGEST_LOOK: Duration = Duration::from_millis(100);
+/// Time between two checks counts up to this: in a longer pause the server did not run.
+const LONGEST_STEP: Duration = Duration::from_millis(100);
 
 /// A consumer that stands still, and where it was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         if self.stalls.is_none() {
             self.refresh(now);
             if let Some(run) = self.log.claim(samples, bytes) {
-                self.tell_forgotten(head);
+                self.publish_forgotten(head);
                 return Claim::Granted(run);
             }
         }
@@ -72,7 +72,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         if !matches!(claim, Claim::Wait(_)) {
             self.stalls = None;
             head.want_nothing();
-            self.tell_forgotten(head);
+            self.publish_forgotten(head);
         }
         claim
     }
@@ -96,7 +96,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         {
             return Claim::Granted(run);
         }
-        // Nobody is in the way of what is being filled: whoever starves waits for that.
+        // A consumer that starves waits for what is being filled, and nobody is in the way of that.
         if self.log.is_filling() {
             return Claim::Wait(Wait::Sleep);
         }
@@ -127,7 +127,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
     }
 
     /// Before what was claimed is written: tells those whom nobody waits for what is no longer there.
-    fn tell_forgotten(&self, head: &impl HeadPage) {
+    fn publish_forgotten(&self, head: &impl HeadPage) {
         if self.log.policy().lag == Lag::Skip {
             head.forget_before(self.log.oldest(), self.log.fastest());
         }
@@ -218,7 +218,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
             self.notices.push(Notice::Detached { pid, is_resting });
             any = true;
         }
-        self.tell_joined(head);
+        self.publish_joined(head);
         any
     }
 
@@ -234,7 +234,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
     /// Which of those in the way should be detached now.
     pub(super) fn find_stalled(&mut self, in_the_way: &[Stalled], now: Time) -> Vec<Stalled> {
         let mut stalls = self.stalls.take().unwrap_or_default();
-        let stalled = stalls.look(self, in_the_way, now);
+        let stalled = stalls.check(self, in_the_way, now);
         self.stalls = Some(stalls);
         stalled
     }
@@ -270,7 +270,7 @@ impl Laggards {
         for &Stalled { id, position, .. } in in_the_way.iter().filter(|one| !rests(one.id)) {
             let seen = self.0.entry(id).or_insert(Seen { last: now, held_up: Duration::ZERO });
             let before = seen.held_up;
-            seen.held_up += now.since(seen.last).min(LONGEST_LOOK);
+            seen.held_up += now.since(seen.last).min(LONGEST_STEP);
             seen.last = now;
             if before < LAGGING && seen.held_up >= LAGGING {
                 tell(id, position);
@@ -302,7 +302,7 @@ impl Stalls {
         self.seen.remove(&id);
     }
 
-    fn look<P: MemberPage, Q: Process>(
+    fn check<P: MemberPage, Q: Process>(
         &mut self,
         server: &Server<P, Q>,
         in_the_way: &[Stalled],
@@ -325,7 +325,7 @@ impl Stalls {
             let since = Since(now);
             let standing = self.seen.entry(id).or_insert(Standing { position, since, resting: None });
             let Some(member) = members.get(id) else { return false };
-            // To say that it starves is no excuse: a consumer that really does lets go of what is in the way within a moment.
+            // It may say that it starves, and is detached all the same: one that really does lets go of what is in the way at once.
             let rests = member.page.is_resting() && somebody_waits;
             standing.resting = rests.then(|| standing.resting.unwrap_or(since));
             match standing.resting {

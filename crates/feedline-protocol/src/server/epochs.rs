@@ -10,7 +10,7 @@ use crate::page::{HeadPage, MemberPage, Process};
 use crate::time::Time;
 
 /// How long consumers that have attached are given to ask for their first batch when the loader has failed.
-const MOMENT: Duration = Duration::from_secs(1);
+const FIRST_JOIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why appending stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,7 +184,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
     pub fn have_asked(&mut self, head: &impl HeadPage, now: Time) -> bool {
         head.want(0);
         self.refresh(now);
-        self.members.have_asked(MOMENT, now)
+        self.members.have_asked(FIRST_JOIN_TIMEOUT, now)
     }
 }
 

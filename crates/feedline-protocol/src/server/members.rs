@@ -246,23 +246,23 @@ impl<P: MemberPage, Q: Process> Members<P, Q> {
     }
 
     /// Whether everybody who is here has read `epochs` epochs, or has not moved for long enough. If nobody is here,
-    /// whether somebody had; a job that crashed finds its feed again for as long as `patience` lasts.
-    pub(super) fn are_done(&mut self, log: &Log, epochs: u64, patience: Duration, now: Time) -> bool {
+    /// whether somebody had; a job that crashed finds its feed again for as long as `timeout` lasts.
+    pub(super) fn are_done(&mut self, log: &Log, epochs: u64, timeout: Duration, now: Time) -> bool {
         // A consumer that has had everything may never ask for more.
         let is_all = |released: Option<u64>| !log.policy().replay && released == Some(log.head());
         if self.map.is_empty() {
-            let given_up = self.alone_since.is_some_and(|since| since.is_over(patience, now));
+            let given_up = self.alone_since.is_some_and(|since| since.is_over(timeout, now));
             return self.has_begun && (self.reached >= epochs || is_all(self.reached_sample) || given_up);
         }
         let mut all = self.has_begun;
         for (&id, member) in &mut self.map {
             all &= match (&mut member.state, log.cursor(id)) {
-                (MemberState::Attached { since: Idle(since) }, _) => since.is_over(patience, now),
+                (MemberState::Attached { since: Idle(since) }, _) => since.is_over(timeout, now),
                 (MemberState::Reading { still }, Some((epoch, released))) => {
                     let since =
                         still.filter(|still| still.position == released).map_or(Since(now), |still| still.since);
                     *still = Some(Still { position: released, since });
-                    epoch >= epochs || is_all(released) || since.is_over(patience, now)
+                    epoch >= epochs || is_all(released) || since.is_over(timeout, now)
                 }
                 (_, cursor) => cursor.is_some_and(|(epoch, released)| epoch >= epochs || is_all(released)),
             };
@@ -270,10 +270,10 @@ impl<P: MemberPage, Q: Process> Members<P, Q> {
         all
     }
 
-    /// Whether everybody who is attached has asked for a batch, or has had `moment` to.
-    pub(super) fn have_asked(&self, moment: Duration, now: Time) -> bool {
+    /// Whether everybody who is attached has asked for a batch, or has had until `timeout` to.
+    pub(super) fn have_asked(&self, timeout: Duration, now: Time) -> bool {
         self.map.values().all(|member| match member.state {
-            MemberState::Attached { since: Idle(since) } => member.last_join.is_some() || since.is_over(moment, now),
+            MemberState::Attached { since: Idle(since) } => member.last_join.is_some() || since.is_over(timeout, now),
             _ => true,
         })
     }

@@ -8,6 +8,10 @@
 //!
 //! Each rank joins again and again, and all do so in the same order: the n-th join of one belongs to the n-th of the others.
 //! So a rank takes the oldest open round that it has not taken part in, and opens one if there is none.
+//!
+//! A rank that has read its part may end before the others come, and its round stays open for them. Whoever comes then may be
+//! such a late rank, or belong to the same job, started again. So a rank that comes a second time, from another process, ends the
+//! rounds of its former one; and a rank that finds nobody alive in its round keeps it open, for the others of its own start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -57,7 +61,7 @@ struct Round<Q> {
     /// Who began it.
     pid: u32,
     came: BTreeMap<u32, Peer<Q>>,
-    /// Those of them that have read its epoch: what becomes of them then is their own affair.
+    /// Those of them that have read its epoch: that they end makes no difference to the round.
     done: BTreeSet<u32>,
     /// The cursor that holds the place, and since when somebody may have to wait for it.
     holder: Option<(u64, Since)>,
@@ -81,6 +85,7 @@ impl<Q: Process> Ranks<Q> {
         now: Time,
     ) -> Result<Place, TooLate> {
         self.reap(log);
+        self.forget_former_start(log, rank);
         let asked = asked_place(entry);
         let is_mine = |round: &Round<Q>| {
             (round.group, round.world, round.asked) == (rank.group, rank.world, asked)
@@ -90,6 +95,7 @@ impl<Q: Process> Ranks<Q> {
             return self.open(log, id, rank, entry, peer, now);
         };
         let round = &mut self.rounds[index];
+        let is_alone = round.came.values().all(|other| other.process.is_dead());
         // Whatever comes of it: its next join belongs to another round.
         round.came.insert(rank.rank, peer.clone());
         let had = round.had;
@@ -99,10 +105,45 @@ impl<Q: Process> Ranks<Q> {
             Some(place) => Ok(Place { had, ..place }),
             None => log.join(id, Entry::At { epoch, index: index_in_epoch }),
         };
-        if round.came.len() >= round.world as usize {
-            self.rounds.remove(index).let_go(log);
+        match place {
+            // Nobody is left whom it could be apart from.
+            Err(_) if is_alone => {
+                self.rounds.remove(index).let_go(log);
+                return self.open(log, id, rank, entry, peer, now);
+            }
+            Ok(_) if is_alone => self.open_again(log, index, id, rank, peer, now),
+            _ if round.came.len() >= round.world as usize => self.rounds.remove(index).let_go(log),
+            _ => {}
         }
         place.map_err(|Gone { until }| TooLate { epoch, until })
+    }
+
+    /// All who came to a round before this rank have ended: the others of its start of the job may be on their way.
+    fn open_again(&mut self, log: &mut Log, index: usize, id: u64, rank: Rank, peer: &Peer<Q>, now: Time) {
+        let holder = self.new_holder();
+        let round = &mut self.rounds[index];
+        round.let_go(log);
+        round.holder = log.join_beside(holder, id).map(|_| (holder, Since(now)));
+        round.pid = peer.process.pid();
+        round.came.retain(|&one, _| one == rank.rank);
+        round.done.clear();
+    }
+
+    fn new_holder(&mut self) -> u64 {
+        self.holders += 1;
+        FIRST_HOLDER - (self.holders - 1)
+    }
+
+    /// A rank comes from another process than before, which has ended: its job was started again.
+    fn forget_former_start(&mut self, log: &mut Log, rank: Rank) {
+        self.rounds.retain_mut(|round| {
+            let is_same_job = (round.group, round.world) == (rank.group, rank.world);
+            let is_former = is_same_job && round.came.get(&rank.rank).is_some_and(|peer| peer.process.is_dead());
+            if is_former {
+                round.let_go(log);
+            }
+            !is_former
+        });
     }
 
     fn open(
@@ -119,8 +160,7 @@ impl<Q: Process> Ranks<Q> {
         let place = log.join(id, entry).map_err(|Gone { until }| TooLate { epoch: asked_epoch, until })?;
         if rank.world > 1 {
             self.make_room(log, peer.process.pid());
-            let holder = FIRST_HOLDER - self.holders;
-            self.holders += 1;
+            let holder = self.new_holder();
             let is_held = log.join_beside(holder, id).is_some();
             self.rounds.push(Round {
                 group: rank.group,
@@ -150,16 +190,16 @@ impl<Q: Process> Ranks<Q> {
     }
 
     /// Stops holding places for those who don't come.
-    pub fn look(&mut self, log: &mut Log, patience: Duration, now: Time, notices: &mut Vec<Notice>) {
+    pub fn expire(&mut self, log: &mut Log, timeout: Duration, now: Time, notices: &mut Vec<Notice>) {
         for round in &mut self.rounds {
             let Some((holder, since)) = &mut round.holder else { continue };
             if log.cursor(*holder).is_some_and(|(_, sample)| sample.is_none()) {
                 // Its epoch has not begun: nobody waits.
                 *since = Since(now);
-            } else if since.is_over(patience, now) {
+            } else if since.is_over(timeout, now) {
                 round.let_go(log);
                 let (epoch, came, world) = (round.place.0, round.came.len(), round.world);
-                notices.push(Notice::RanksMissing { epoch, came, world, waited: patience });
+                notices.push(Notice::RanksMissing { epoch, came, world, waited: timeout });
             }
         }
     }

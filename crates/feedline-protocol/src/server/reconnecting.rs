@@ -24,8 +24,7 @@ enum Waiting {
     Nobody,
     /// Some have.
     Some {
-        expected: u32,
-        came: u32,
+        lost: Vec<LostServer>,
         /// When the first one came.
         since: Since,
         /// The place that is held: an epoch, and a sample of it.
@@ -34,6 +33,17 @@ enum Waiting {
     /// All have, or the time was over.
     Over,
 }
+
+/// A server that was lost, and how many of its consumers have come back. Those of one server are no substitute for another's.
+#[derive(Debug)]
+struct LostServer {
+    process: u32,
+    expected: u32,
+    came: u32,
+}
+
+/// More servers than this are not lost within one stall time.
+const MOST_LOST: usize = 16;
 
 impl Reconnecting {
     pub fn new(resumed: Option<u64>) -> Self {
@@ -49,11 +59,19 @@ impl Reconnecting {
     /// are among them: to take another for one of them would be not to wait for that one.
     pub fn came(&mut self, log: &mut Log, others: Others, place: (u64, u64), now: Time) {
         if let Waiting::Nobody = self.wait {
-            self.wait = Waiting::Some { expected: 0, came: 0, since: Since(now), held: None };
+            self.wait = Waiting::Some { lost: Vec::new(), since: Since(now), held: None };
         }
-        let Waiting::Some { expected, came, held, .. } = &mut self.wait else { return };
-        *expected = (*expected).max(others.count);
-        *came += u32::from(others.is_one);
+        let Waiting::Some { lost, held, .. } = &mut self.wait else { return };
+        let index = match lost.iter().position(|one| one.process == others.server) {
+            Some(index) => index,
+            None if lost.len() == MOST_LOST => return,
+            None => {
+                lost.push(LostServer { process: others.server, expected: 0, came: 0 });
+                lost.len() - 1
+            }
+        };
+        lost[index].expected = lost[index].expected.max(others.count);
+        lost[index].came += u32::from(others.is_one);
         if held.is_none_or(|held| place < held)
             && log.join(ON_THE_WAY, Entry::At { epoch: place.0, index: place.1 }).is_ok()
         {
@@ -61,10 +79,10 @@ impl Reconnecting {
         }
     }
 
-    /// Lets go when all are here, or `patience` is over.
-    pub fn look(&mut self, log: &mut Log, patience: Duration, now: Time) {
-        if let Waiting::Some { expected, came, since, .. } = self.wait
-            && (came >= expected || since.is_over(patience, now))
+    /// Lets go when all are here, or `timeout` is over.
+    pub fn expire(&mut self, log: &mut Log, timeout: Duration, now: Time) {
+        if let Waiting::Some { lost, since, .. } = &self.wait
+            && (lost.iter().all(|one| one.came >= one.expected) || since.is_over(timeout, now))
         {
             self.wait = Waiting::Over;
             log.leave(ON_THE_WAY);
@@ -73,12 +91,16 @@ impl Reconnecting {
 
     /// How many are here or on their way, while some are.
     pub fn expected(&self) -> u32 {
-        if let Waiting::Some { expected, .. } = self.wait { expected } else { 0 }
+        self.lost().iter().fold(0, |all, one| all.saturating_add(one.expected))
     }
 
     /// How many are still on their way.
     pub fn missing(&self) -> u32 {
-        if let Waiting::Some { expected, came, .. } = self.wait { expected.saturating_sub(came) } else { 0 }
+        self.lost().iter().fold(0, |all, one| all.saturating_add(one.expected.saturating_sub(one.came)))
+    }
+
+    fn lost(&self) -> &[LostServer] {
+        if let Waiting::Some { lost, .. } = &self.wait { lost } else { &[] }
     }
 
     /// Whether some are still on their way.

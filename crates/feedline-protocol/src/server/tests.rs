@@ -48,7 +48,7 @@ impl Feed {
 
     fn join(&mut self, id: u64, entry: Entry, others: Option<Others>, now: Time) -> Page {
         let page = self.attach(id);
-        let join = Join { others, ..Join::new(1, None, entry) };
+        let join = Join { others: [others, None], ..Join::new(1, None, entry) };
         self.server.join(id, join, &self.head, || u64::MAX, now).expect("it may join");
         self.server.admit(&self.head);
         page
@@ -77,7 +77,7 @@ impl Feed {
 const START: Entry = Entry::At { epoch: 0, index: 0 };
 
 fn back(count: u32, is_one: bool, slowest: u64) -> Option<Others> {
-    Some(Others { count, is_one, slowest })
+    Some(Others { server: 1, count, is_one, slowest })
 }
 
 /// Whoever joins late in the history is the slowest at once, not only when something is written again.
@@ -118,6 +118,22 @@ fn whoever_was_not_counted_ends_no_wait() {
     assert!(feed.server.reconnecting.is_waiting());
     feed.join(5, START, back(2, true, 0), at(0));
     assert!(!feed.server.reconnecting.is_waiting());
+}
+
+/// Those who lost an earlier server, and never heard of the next one, are no substitute for one of its consumers.
+#[test]
+fn consumers_of_two_servers_that_were_lost_are_counted_apart() {
+    let mut feed = Feed::new(options(), 20);
+    let earlier = |is_one| back(2, is_one, 0).map(|others| Others { server: 2, ..others });
+    feed.join(1, START, back(2, true, 0), at(0));
+    feed.join(2, START, earlier(true), at(0));
+    assert!(feed.server.reconnecting.is_waiting(), "for one of each");
+    assert_eq!(feed.head.joined.get(), 4);
+    feed.join(3, START, back(2, true, 0), at(0));
+    assert!(feed.server.reconnecting.is_waiting());
+    feed.join(4, START, earlier(true), at(0));
+    assert!(!feed.server.reconnecting.is_waiting());
+    assert_eq!(feed.head.joined.get(), 4);
 }
 
 /// The place of those on their way is held until the time is over.

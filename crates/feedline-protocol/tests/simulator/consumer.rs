@@ -19,7 +19,7 @@ use crate::pages::Head;
 use crate::ring::Ring;
 use crate::rng::Rng;
 use crate::scenario::{Feed, Job};
-use crate::server::delay;
+use crate::server::{Servers, delay};
 use crate::wire::{Pid, ToServer, Wire};
 
 /// How a consumer ended.
@@ -45,6 +45,10 @@ enum Activity {
     Asking,
     AwaitingAnswer,
     AwaitingRing,
+    /// Has said that it will sleep, and is about to look once more. It was announced so often before.
+    FallingAsleep {
+        wakes: u64,
+    },
     /// Waits for data. It was announced so often before.
     Sleeping {
         wakes: u64,
@@ -70,8 +74,10 @@ pub struct ConsumerProcess {
     pub waited: Option<Duration>,
     /// It had a place when its server was killed, and has not got it back.
     pub is_owed: bool,
-    /// It comes back from a server that was lost before the last one.
-    pub is_out_of_touch: bool,
+    /// The last server that it had a place at, and lost.
+    pub lost: u32,
+    /// The servers of whose consumers it can tell the next one: what it heard at the one where it had its place, and at the last.
+    pub knows: [Servers; 2],
     /// It was given a place at least once.
     pub has_joined: bool,
     activity: Activity,
@@ -133,7 +139,8 @@ impl ConsumerProcess {
             waits_since: None,
             waited: None,
             is_owed: false,
-            is_out_of_touch: false,
+            lost: 0,
+            knows: [Servers::default(); 2],
             has_joined: false,
             activity: Activity::Connecting { since: starts },
             wire: None,
@@ -189,6 +196,14 @@ impl ConsumerProcess {
     /// The oldest sample that it needs.
     pub fn floor(&self) -> Option<u64> {
         self.memory.as_ref().map(Memory::floor)
+    }
+
+    /// Its server, which knows of these, was killed.
+    pub fn loses_server(&mut self, known: Servers) {
+        self.knows = match self.knows {
+            [first, _] if !self.is_joined() && !first.is_empty() => [first, known],
+            _ => [known, Servers::default()],
+        };
     }
 
     /// Kills it.
@@ -252,16 +267,20 @@ impl ConsumerProcess {
     ) -> Result<Effects, String> {
         let mut effects = Effects::default();
         self.check_held()?;
+        // Others may run between its first call and the next.
+        let mut is_interrupted = false;
+        if matches!(self.activity, Activity::Thinking) {
+            self.let_go(is_calm);
+            if let (Some(machine), Some(memory)) = (&mut self.machine, &self.memory) {
+                machine.wake(memory);
+            }
+            self.activity = Activity::Asking;
+            self.relieve()?;
+            is_interrupted = self.rng.one_in(4);
+        }
         match self.activity {
             Activity::Connecting { since } => self.connect(since, is_server_there, now, &mut effects)?,
-            Activity::Thinking => {
-                self.let_go(is_calm);
-                if let (Some(machine), Some(memory)) = (&mut self.machine, &self.memory) {
-                    machine.wake(memory);
-                }
-                self.activity = Activity::Asking;
-                self.relieve()?;
-            }
+            _ if is_interrupted => {}
             _ => {
                 let outcome = self.ask(feed, is_calm, now, &mut effects);
                 self.follow(outcome, feed, now, &mut effects)?;
@@ -270,8 +289,13 @@ impl ConsumerProcess {
         if let Some(memory) = &self.memory {
             effects.rings = memory.rings.replace(false);
         }
-        let is_waiting =
-            matches!(self.activity, Activity::AwaitingAnswer | Activity::AwaitingRing | Activity::Sleeping { .. });
+        let is_waiting = matches!(
+            self.activity,
+            Activity::AwaitingAnswer
+                | Activity::AwaitingRing
+                | Activity::FallingAsleep { .. }
+                | Activity::Sleeping { .. }
+        );
         if is_waiting && effects.events.is_empty() {
             self.waits_since.get_or_insert(now);
             self.waited = Some(now);

@@ -131,7 +131,9 @@ impl Judge {
         let own = if feed.is_cut { feed.source_batch } else { 1 };
         let world = self.config.shard.map_or(1, Shard::world);
         let size = self.config.step_size().unwrap_or(own * world);
-        left == 0 || (self.config.drop_last && left < size)
+        // Batches that can't be cut, and are too few for all ranks, are left out.
+        let leaves_out = self.config.drop_last || (self.config.shard.is_some() && !feed.is_cut);
+        left == 0 || (leaves_out && left < size)
     }
 
     /// It was handed these, and says that it has `skipped` so many in all.

@@ -87,6 +87,8 @@ fn head_words() -> [u64; HEAD_WORDS] {
 /// The head page of one server.
 #[derive(Debug, Default)]
 pub struct Head {
+    /// Whose it is.
+    pub server: u32,
     stores: Stores,
     length: Cell<Option<EpochLength>>,
     /// Counts announcements that found a consumer waiting: all of them wake up.
@@ -94,6 +96,10 @@ pub struct Head {
 }
 
 impl Head {
+    pub fn new(server: u32) -> Self {
+        Self { server, ..Self::default() }
+    }
+
     pub fn wakes(&self) -> u64 {
         self.wakes.get()
     }

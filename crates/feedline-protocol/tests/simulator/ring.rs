@@ -1,6 +1,6 @@
 //! The memory of a feed: which sample stands in each slot, and in each cell of the byte lane.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -24,6 +24,8 @@ pub const CELL_BYTES: u64 = 64;
 pub struct Ring {
     pub size: Size,
     pub shape: Shape,
+    /// How often something was written.
+    writes: Cell<u64>,
     slots: RefCell<Vec<Option<Slot>>>,
     cells: RefCell<Vec<u64>>,
 }
@@ -39,9 +41,11 @@ struct Slot {
 /// A batch that somebody has: where it stands, and what was there when it was taken.
 #[derive(Clone, Debug)]
 pub struct Lease {
-    pub ring: Rc<Ring>,
-    pub first: u64,
+    ring: Rc<Ring>,
+    first: u64,
     pub samples: Vec<Sample>,
+    /// How often the ring had been written to when all of it was last seen to be there.
+    seen: Cell<u64>,
 }
 
 impl Ring {
@@ -50,6 +54,7 @@ impl Ring {
         Self {
             size,
             shape,
+            writes: Cell::new(0),
             slots: RefCell::new(vec![None; size.capacity as usize]),
             cells: RefCell::new(vec![u64::MAX; cells]),
         }
@@ -65,6 +70,7 @@ impl Ring {
     }
 
     pub fn put(&self, position: u64, sample: Sample, start: u64, len_bytes: u64) {
+        self.writes.set(self.writes.get() + 1);
         let mut slots = self.slots.borrow_mut();
         let capacity = slots.len() as u64;
         slots[(position % capacity) as usize] = Some(Slot { position, sample, start, len_bytes });
@@ -78,6 +84,9 @@ impl Ring {
     fn slot(&self, position: u64) -> Option<Slot> {
         let slots = self.slots.borrow();
         let slot = slots[(position % slots.len() as u64) as usize].filter(|slot| slot.position == position)?;
+        if slot.len_bytes == 0 {
+            return Some(slot);
+        }
         let cells = self.cells.borrow();
         let is_own = |cell: u64| cells[((slot.start / CELL_BYTES + cell) % cells.len() as u64) as usize] == position;
         (0..slot.len_bytes.div_ceil(CELL_BYTES)).all(is_own).then_some(slot)
@@ -90,8 +99,17 @@ impl Ring {
 }
 
 impl Lease {
+    /// What has just been taken.
+    pub fn new(ring: &Rc<Ring>, first: u64, samples: Vec<Sample>) -> Self {
+        Self { ring: Rc::clone(ring), first, samples, seen: Cell::new(ring.writes.get()) }
+    }
+
     /// Whether what was taken is still there.
     pub fn is_intact(&self) -> bool {
+        let writes = self.ring.writes.get();
+        if self.seen.replace(writes) == writes {
+            return true;
+        }
         (self.first..).zip(&self.samples).all(|(position, &sample)| self.ring.get(position) == Some(sample))
     }
 }

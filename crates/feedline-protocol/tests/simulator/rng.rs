@@ -22,7 +22,8 @@ impl Rng {
 
     /// Below `end`, which is at least 1.
     pub fn below(&self, end: u64) -> u64 {
-        self.next() % end
+        // The upper half of the product: quicker than a division, and as even.
+        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
 
     /// From `first` to `last`.

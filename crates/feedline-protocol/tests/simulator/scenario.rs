@@ -1,7 +1,8 @@
-//! What a schedule is made of, drawn from a seed: a feed, its consumers, and what befalls them.
+//! What a schedule is made of, drawn from a seed: a feed, its consumers, and the faults that are injected.
 
 use std::time::Duration;
 
+use feedline_protocol::Mark;
 use feedline_protocol::consumer::Config;
 use feedline_protocol::log::{Lag, Policy};
 use feedline_protocol::message::Entry;
@@ -58,6 +59,8 @@ impl Feed {
 pub struct Job {
     pub config: Config,
     pub starts: Duration,
+    /// The place that it goes on from, as from the checkpoint of an earlier run.
+    pub loads: Option<Mark>,
     /// How long it computes with a batch.
     pub think_micros: u64,
     /// How many batches it keeps.
@@ -72,7 +75,7 @@ pub struct Job {
     pub reconnects: bool,
 }
 
-/// Something that befalls a process.
+/// A fault that is injected into a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     KillConsumer(usize),
@@ -96,13 +99,15 @@ impl Scenario {
         let lag = if replay { Lag::Block } else { rng.pick(&[Lag::Block, Lag::Block, Lag::History, Lag::Skip]) };
         let is_cut = !rng.one_in(4);
         let source_batch = if is_cut { rng.within(1, 6) } else { 1 };
-        // Short epochs that come fast: a consumer can be many of them behind.
-        let is_rapid = rng.one_in(8);
-        let longest = if is_rapid { 4 } else { rng.pick(&[8, 20, 60]) };
+        // Short epochs that come fast: a consumer can be many of them behind; and under `Lag::Skip` so many that their ends are
+        // forgotten while their samples are still there.
+        let is_tiny = lag == Lag::Skip && is_cut && rng.one_in(4);
+        let is_rapid = is_tiny || rng.one_in(8);
+        let longest = if is_tiny { 3 } else { rng.pick(if is_rapid { &[4] } else { &[8, 20, 60] }) };
         let shortest = longest.min(4) / if is_rapid { 2 } else { 1 };
         let length = |_| if rng.one_in(10) { 0 } else { rng.within(shortest, longest) };
         let lengths = (0..rng.within(1, 3)).map(length).collect();
-        let window = rng.within(2 * source_batch, 4 * source_batch + 20);
+        let window = if is_tiny { rng.within(60, 120) } else { rng.within(2 * source_batch, 4 * source_batch + 20) };
         let count = rng.within(1, MOST_CONSUMERS);
         let feed = Feed {
             policy: Policy { lag, replay, epochs_ahead: rng.within(1, 3) },
@@ -116,19 +121,58 @@ impl Scenario {
             tells_length: rng.one_in(2),
             epochs: if rng.one_in(3) { Some(rng.within(1, 5)) } else { None },
             is_short_of_memory: rng.one_in(10),
-            load_micros: if is_rapid { 300 } else { rng.pick(&[1000, 5000, 30_000]) },
+            load_micros: if is_tiny {
+                100
+            } else if is_rapid {
+                300
+            } else {
+                rng.pick(&[1000, 5000, 30_000])
+            },
             fillers: rng.pick(&[1, 1, 2, 5]),
             gives_back: rng.pick(&[0, 0, 10]),
             keeps_state: !replay && rng.one_in(4),
         };
         let mut consumers: Vec<Job> = (0..count).map(|_| job(&rng, &feed)).collect();
         if is_rapid {
-            consumers.iter_mut().for_each(|job| job.think_micros = job.think_micros.min(rng.pick(&[300, 300, 80_000])));
+            let paces = if is_tiny { [100, 100, 40_000] } else { [300, 300, 80_000] };
+            consumers.iter_mut().for_each(|job| job.think_micros = job.think_micros.min(rng.pick(&paces)));
         }
         share_among_ranks(&rng, &feed, &mut consumers);
-        let faults = (0..rng.pick(&[0, 1, 2, 3, 6])).map(|_| fault(&rng, consumers.len())).collect();
+        let mut faults: Vec<_> = (0..rng.pick(&[0, 1, 2, 3, 6])).map(|_| fault(&rng, consumers.len())).collect();
+        // What seldom comes together by itself.
+        match rng.below(8) {
+            0 => load_places(&rng, &feed, &mut consumers),
+            1 if consumers.len() > 2 => faults = lose_two_servers(&rng, &mut consumers),
+            _ => {}
+        }
         Self { seed, feed, consumers, faults }
     }
+}
+
+/// Jobs that were checkpointed in different epochs are started again, nearly at once.
+fn load_places(rng: &Rng, feed: &Feed, consumers: &mut [Job]) {
+    let place = || {
+        let epoch = rng.below(feed.epochs.unwrap_or(4).min(4));
+        Mark { epoch, index: rng.below(feed.length(epoch) + 1) }
+    };
+    // All ranks of a job have the same checkpoint.
+    let of_ranks = place();
+    for job in consumers {
+        job.loads = if job.config.shard.is_some() { Some(of_ranks) } else { (!rng.one_in(4)).then(place) };
+        job.starts = Duration::from_micros(rng.below(600_000));
+    }
+}
+
+/// The second consumer stands still while the server is lost twice, and the third comes for the first time in between.
+fn lose_two_servers(rng: &Rng, consumers: &mut [Job]) -> Vec<(Duration, Fault)> {
+    let millis = Duration::from_millis;
+    let first = millis(rng.within(200, 1000));
+    let second = first + millis(rng.within(60, 400));
+    consumers.iter_mut().for_each(|job| job.reconnects = true);
+    consumers[..2].iter_mut().for_each(|job| job.starts = millis(rng.below(100)));
+    consumers[2].starts = first + millis(rng.below(200));
+    let stop = (first - millis(1), Fault::StopConsumer(1, millis(rng.pick(&[300, 900]))));
+    vec![stop, (first, Fault::KillServer(millis(1))), (second, Fault::KillServer(millis(1)))]
 }
 
 fn job(rng: &Rng, feed: &Feed) -> Job {
@@ -139,11 +183,12 @@ fn job(rng: &Rng, feed: &Feed) -> Job {
         drop_last: rng.one_in(4),
         entry: if rng.one_in(6) { Entry::Newest } else { Entry::EpochStart },
         moves_on: rng.one_in(4),
-        patience: Duration::from_secs(30),
+        epoch_timeout: Duration::from_secs(30),
     };
     Job {
         config,
         starts: if rng.one_in(2) { Duration::ZERO } else { Duration::from_micros(rng.below(1_500_000)) },
+        loads: None,
         think_micros: rng.pick(&[2000, 10_000, 80_000, 400_000]),
         keeps: rng.pick(&[0, 0, 1, 2, 5]),
         keeps_for_good: rng.pick(&[0, 0, 0, 4]),
@@ -186,7 +231,7 @@ fn fault(rng: &Rng, consumers: usize) -> (Duration, Fault) {
 }
 
 impl Fault {
-    /// The consumer that it befalls.
+    /// The consumer that it is injected into.
     pub fn consumer(self) -> Option<usize> {
         match self {
             Self::KillConsumer(number)

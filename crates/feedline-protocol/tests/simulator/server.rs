@@ -1,8 +1,8 @@
 //! A server's process: the state machine, driven as `feedline-core` drives it, over simulated memory.
 
 mod conversation;
+mod returns;
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,6 +12,8 @@ use feedline_protocol::page::HeadPage;
 use feedline_protocol::server::{Claim, EpochStart, Halt, Options, Phase, RingShape, Server, Stalled, Wait};
 use feedline_protocol::{EpochLength, Mark, Time, UNKNOWN};
 
+pub use self::returns::Servers;
+use self::returns::{Jump, Returns};
 use crate::fillers::Filler;
 use crate::pages::{Head, PageReader};
 use crate::ring::Ring;
@@ -29,6 +31,8 @@ const SLICE: Duration = Duration::from_millis(100);
 const LATEST_SIGHT: Duration = Duration::from_millis(10);
 
 pub struct ServerProcess {
+    /// Counts the servers of a schedule.
+    pub number: u32,
     pub machine: Machine,
     pub head: Rc<Head>,
     pub stopped_until: Duration,
@@ -46,7 +50,8 @@ pub struct ServerProcess {
     /// Epochs that were read or skipped, and the one after the last that was written.
     complete: u64,
     next_epoch: u64,
-    links: BTreeMap<u64, Link>,
+    /// In the order in which they came.
+    links: Vec<Link>,
     next_id: u64,
     /// Where an earlier server stopped, and how much of that epoch is still to be said to be had.
     resume: Option<Mark>,
@@ -63,18 +68,8 @@ struct Replacing {
     detaches: Vec<Stalled>,
 }
 
-/// Who came back to this server after another was lost.
-#[derive(Default)]
-struct Returns {
-    /// When the first one came that knew of others, and its process.
-    first: Option<(Duration, u32)>,
-    /// A consumer that knew of no others had come before.
-    was_preceded: bool,
-    /// When each asked for its place, by its process.
-    asked: BTreeMap<u32, Duration>,
-}
-
 struct Link {
+    id: u64,
     wire: Rc<Wire>,
     pid: Pid,
     stage: Stage,
@@ -112,14 +107,14 @@ enum Task {
 }
 
 impl ServerProcess {
-    pub fn new(feed: &Feed, rng: &Rc<Rng>, now: Duration, resume: Option<Mark>) -> Self {
+    pub fn new(number: u32, feed: &Feed, rng: &Rc<Rng>, now: Duration, resume: Option<Mark>) -> Self {
         let machine = Machine::new(Options {
             policy: feed.policy,
             wait_for: feed.wait_for,
             stall_timeout: feed.stall_timeout,
             resume,
         });
-        let head = Rc::new(Head::default());
+        let head = Rc::new(Head::new(number));
         let samples = feed.length(0);
         head.set_length(if feed.tells_length {
             let (samples, batches) =
@@ -129,6 +124,7 @@ impl ServerProcess {
             EpochLength::UNKNOWN
         });
         Self {
+            number,
             machine,
             head,
             stopped_until: Duration::ZERO,
@@ -143,7 +139,7 @@ impl ServerProcess {
             goes_back_to: None,
             complete: resume.map_or(0, |at| at.epoch),
             next_epoch: resume.map_or(0, |at| at.epoch),
-            links: BTreeMap::new(),
+            links: Vec::new(),
             next_id: 0,
             resume,
             had: resume.map_or(0, |at| at.index),
@@ -154,14 +150,14 @@ impl ServerProcess {
     }
 
     pub fn connect(&mut self, wire: &Rc<Wire>, pid: &Pid) {
-        let link = Link { wire: Rc::clone(wire), pid: pid.clone(), stage: Stage::New, says_bye: false };
-        self.links.insert(self.next_id, link);
+        let (id, wire) = (self.next_id, Rc::clone(wire));
+        self.links.push(Link { id, wire, pid: pid.clone(), stage: Stage::New, says_bye: false });
         self.next_id += 1;
     }
 
     /// Everybody learns that it is gone.
     pub fn hang_up(&self) {
-        for link in self.links.values() {
+        for link in &self.links {
             link.wire.is_server_there.set(false);
         }
     }
@@ -179,23 +175,8 @@ impl ServerProcess {
     /// The cursor that it keeps for a process.
     pub fn cursor_of(&self, pid: &Pid) -> Option<(u64, Option<u64>)> {
         let is_its = |link: &Link| Rc::ptr_eq(&link.pid.is_dead, &pid.is_dead);
-        let (&id, _) = self.links.iter().rev().find(|(_, link)| is_its(link))?;
-        self.machine.log().cursor(id)
-    }
-
-    /// The process that came back first.
-    pub fn first_back(&self) -> Option<u32> {
-        self.returns.first.map(|(_, pid)| pid)
-    }
-
-    /// Whether a consumer that lost its server came back in time for the others to wait for it.
-    pub fn was_in_time(&self, pid: &Pid, place: Mark) -> bool {
-        let Returns { first, was_preceded, asked } = &self.returns;
-        let limit = first.map(|(first, _)| first + self.feed.stall_timeout);
-        let asked = asked.get(&pid.number);
-        // The source can't go back behind what was kept of its state.
-        let has_state = self.resume.is_none_or(|at| at <= place);
-        !was_preceded && has_state && asked.is_some_and(|&asked| limit.is_some_and(|limit| asked < limit))
+        let link = self.links.iter().rfind(|link| is_its(link))?;
+        self.machine.log().cursor(link.id)
     }
 
     pub fn is_over(&self) -> bool {
@@ -325,14 +306,14 @@ impl ServerProcess {
                     return;
                 }
                 match self.machine.may_begin_epoch(&*self.head, time) {
-                    EpochStart::Now => self.begin_epoch(),
+                    EpochStart::Now => self.begin_epoch(now),
                     EpochStart::Wait(wait) => self.wait(wait, now),
                     EpochStart::Halted => self.task = Task::Over,
                 }
             }
             Task::Load { epoch, index } => {
                 if let Err(halt) = self.machine.halted(&*self.head, time) {
-                    return self.halt(halt, epoch);
+                    return self.halt(halt, epoch, now);
                 }
                 if let Some(window) = self.machine.wanted_growth(1) {
                     return self.wait(Wait::GrowFor(window), now);
@@ -343,9 +324,15 @@ impl ServerProcess {
             Task::Claim { .. } if self.fillers.len() == self.feed.fillers => self.producer_at = now + SLICE,
             Task::Claim { epoch, index, samples, bytes } => {
                 match self.machine.claim(samples, bytes, &*self.head, time) {
-                    Claim::Granted(run) => self.begin_to_fill(run, epoch, index, bytes, now),
+                    Claim::Granted(run) => {
+                        self.begin_to_fill(run, epoch, index, bytes, now);
+                        // Others may run before it goes on.
+                        if !self.rng.one_in(4) {
+                            self.produce(now);
+                        }
+                    }
                     Claim::Wait(wait) => self.wait(wait, now),
-                    Claim::Halted(halt) => self.halt(halt, epoch),
+                    Claim::Halted(halt) => self.halt(halt, epoch, now),
                 }
             }
             Task::EndEpoch { epoch } if self.goes_back_to.is_some() => self.go_back(epoch, u64::MAX),
@@ -373,10 +360,14 @@ impl ServerProcess {
         self.produced = now;
     }
 
-    fn begin_epoch(&mut self) {
+    fn begin_epoch(&mut self, now: Duration) {
         self.goes_back_to = None;
         let had = std::mem::take(&mut self.had);
+        let first_asked = self.first_asked();
         let begun = self.machine.begin_epoch(had, &*self.head);
+        if begun.epoch > self.next_epoch && begun.is_wanted_by_number {
+            self.returns.jumps.push(Jump { over: self.next_epoch..begun.epoch, at: now, first_asked });
+        }
         if begun.is_wanted_by_number {
             self.complete = self.complete.max(begun.epoch);
             if self.feed.epochs.is_some_and(|epochs| self.complete >= epochs) {
@@ -453,9 +444,13 @@ impl ServerProcess {
         self.producer_at = now;
     }
 
-    fn halt(&mut self, halt: Halt, epoch: u64) {
+    fn halt(&mut self, halt: Halt, epoch: u64, now: Duration) {
         match halt {
             Halt::Abandoned => {
+                if self.machine.log().is_wanted_by_number() {
+                    let first_asked = self.first_asked();
+                    self.returns.jumps.push(Jump { over: epoch..epoch + 1, at: now, first_asked });
+                }
                 self.next_epoch = epoch + 1;
                 self.task = Task::BeginEpoch;
             }

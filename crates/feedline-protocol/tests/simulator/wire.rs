@@ -10,12 +10,14 @@ use feedline_protocol::page::Process;
 
 use crate::pages::{CursorPage, Head};
 use crate::ring::Ring;
+use crate::server::Servers;
 
 /// From a consumer.
 #[derive(Debug)]
 pub enum ToServer {
     Hello,
-    Join(Join),
+    /// For the judge: the servers of whose consumers it tells.
+    Join(Join, Servers),
     Leave,
     Bye,
 }

@@ -1,4 +1,4 @@
-//! A machine with one feed on it: its server, its consumers, time, and what befalls them.
+//! A machine with one feed on it: its server, its consumers, time, and the faults that are injected.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::rng::Rng;
 use crate::scenario::{Fault, Scenario};
 use crate::server::ServerProcess;
 
-/// From here on nothing befalls anybody, and everybody must get on.
+/// From here on no fault is injected, and everybody must make progress.
 const CALM: Duration = Duration::from_millis(2500);
-/// By then everybody must have.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// By then everybody must have read these epochs.
+const DEADLINE: Duration = Duration::from_secs(300);
 /// Epochs that everybody must read when it is calm.
 const EPOCHS: u64 = 2;
 /// More steps than a schedule that gets on can need.
@@ -35,6 +35,8 @@ pub struct World {
     consumers: Vec<ConsumerProcess>,
     faults: Vec<(Duration, Fault)>,
     is_calm: bool,
+    /// How many servers were started.
+    servers: u32,
     /// What the last server left behind.
     state: Option<Mark>,
     /// How often the ranks were started.
@@ -70,7 +72,8 @@ enum Actor {
 pub fn run(scenario: &Scenario, tells: bool) -> Verdict {
     let rng = Rc::new(Rng::new(scenario.seed.wrapping_mul(0x2545_f491_4f6c_dd1d)));
     let consumers = scenario.consumers.iter().enumerate();
-    let consumers = consumers.map(|(number, job)| ConsumerProcess::new(number, job, &rng, job.starts, None)).collect();
+    let consumers =
+        consumers.map(|(number, job)| ConsumerProcess::new(number, job, &rng, job.starts, job.loads)).collect();
     let mut faults = scenario.faults.clone();
     faults.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
     let mut world = World {
@@ -82,9 +85,10 @@ pub fn run(scenario: &Scenario, tells: bool) -> Verdict {
         consumers,
         faults,
         is_calm: false,
+        servers: 0,
         state: None,
         runs: 0,
-        rank_judge: RankJudge::default(),
+        rank_judge: RankJudge::new(scenario),
         waiting_judge: WaitingJudge::default(),
         steps: 0,
         history: tells.then(Vec::new),
@@ -94,7 +98,7 @@ pub fn run(scenario: &Scenario, tells: bool) -> Verdict {
 }
 
 impl World {
-    fn tell(&mut self, what: impl FnOnce() -> String) {
+    fn record(&mut self, what: impl FnOnce() -> String) {
         if let Some(history) = &mut self.history {
             let line = format!("{:>12.6} s  {}", self.now.as_secs_f64(), what());
             history.push(line);
@@ -107,7 +111,7 @@ impl World {
             if self.steps > MOST_STEPS {
                 return Err(format!("no end after {MOST_STEPS} steps: {}", self.state()));
             }
-            if self.now > CALM + PATIENCE {
+            if self.now > CALM + DEADLINE {
                 return Err(format!("somebody waits for ever: {}", self.state()));
             }
             let (actor, at) = self.next();
@@ -129,7 +133,7 @@ impl World {
         let is_done = |consumer: &ConsumerProcess| consumer.outcome.is_some() || consumer.epochs_read >= EPOCHS;
         // Those who start together wait for each other, however long that takes.
         let waits_for_more = self.server.as_ref().is_some_and(|server| !server.machine.members().has_begun());
-        let waits_for_more = waits_for_more && self.now > CALM + PATIENCE / 2;
+        let waits_for_more = waits_for_more && self.now > CALM + DEADLINE / 2;
         self.is_calm && (waits_for_more || self.consumers.iter().all(is_done))
     }
 
@@ -171,12 +175,13 @@ impl World {
         match actor {
             Actor::Calm => {
                 self.is_calm = true;
-                self.tell(|| "calm: from here on nothing befalls anybody".into());
+                self.record(|| "calm: from here on no fault is injected".into());
                 self.consumers.iter_mut().for_each(|consumer| consumer.epochs_read = 0);
             }
             Actor::NewServer => {
-                self.tell(|| "a server starts".into());
-                self.server = Some(ServerProcess::new(&self.scenario.feed, &self.rng, now, self.state));
+                self.record(|| "a server starts".into());
+                self.server = Some(ServerProcess::new(self.servers, &self.scenario.feed, &self.rng, now, self.state));
+                self.servers += 1;
                 self.server_at = None;
                 self.waiting_judge.server_runs_from(now);
             }
@@ -203,7 +208,7 @@ impl World {
             Actor::Consumer(number) => self.step_consumer(number)?,
             Actor::Fault => {
                 if let Some((_, fault)) = self.faults.pop() {
-                    self.befall(fault);
+                    self.inject(fault);
                 }
             }
         }
@@ -213,7 +218,7 @@ impl World {
     fn after_server(&mut self) -> Result<(), String> {
         let notices = self.server.as_mut().map(|server| server.machine.take_notices()).unwrap_or_default();
         for notice in notices {
-            self.tell(|| format!("server: {notice:?}"));
+            self.record(|| format!("server: {notice:?}"));
             self.waiting_judge.judge_notice(&self.scenario, &notice, &self.consumers, self.now)?;
             if matches!(notice, Notice::Joined { .. }) {
                 // Others may have to wait for this one.
@@ -223,7 +228,7 @@ impl World {
         let is_about_to_detach = self.server.as_ref().is_some_and(ServerProcess::is_about_to_detach);
         self.waiting_judge.is_about_to_detach(is_about_to_detach, &self.consumers);
         if self.server.as_ref().is_some_and(ServerProcess::is_over) {
-            self.tell(|| "the server has ended".into());
+            self.record(|| "the server has ended".into());
             if let Some(server) = self.server.take() {
                 server.hang_up();
             }
@@ -246,10 +251,10 @@ impl World {
             consumer.outcome = Some(Outcome::ServerLost);
         }
         if epochs != before {
-            self.tell(|| format!("consumer {number} has read an epoch"));
+            self.record(|| format!("consumer {number} has read an epoch"));
         }
         if let Some(outcome) = outcome {
-            self.tell(|| format!("consumer {number} ends: {outcome:?}"));
+            self.record(|| format!("consumer {number} ends: {outcome:?}"));
             self.rank_goes(number);
         }
         if let Some(server) = &mut self.server {
@@ -284,16 +289,16 @@ impl World {
                 Event::EpochOver { epoch } => self.rank_judge.epoch_over(run, epoch, config, feed)?,
             }
         }
+        let (Some(Outcome::Trouble(Trouble::Gone(lost))), Some(server)) = (&consumer.outcome, &self.server) else {
+            return Ok(());
+        };
         // Whoever lost its server, and came back in time, finds its place: the first one back waits for the others.
-        if let (Some(Outcome::Trouble(Trouble::Gone(lost))), true, Some(server)) =
-            (&consumer.outcome, consumer.is_owed, &self.server)
-            && feed.policy.lag != Lag::Skip
-            // Nobody can tell of those whom it never heard of: the last server of one, the first back of another.
-            && !consumer.is_out_of_touch
-            && !self.consumers.iter().any(|one| one.is_out_of_touch && server.first_back() == Some(one.pid.number))
-            && server.was_in_time(&consumer.pid, lost.mark)
-        {
+        let is_owed = consumer.is_owed && feed.policy.lag != Lag::Skip;
+        if is_owed && server.was_in_time(&consumer.pid, consumer.lost, lost.mark) {
             return Err(format!("it came back in time, and its place is gone: {lost:?}"));
+        }
+        if server.has_hurried_past(&consumer.pid, lost.mark) {
+            return Err(format!("it asked soon after others had, and its place was passed over: {lost:?}"));
         }
         Ok(())
     }
@@ -311,8 +316,8 @@ impl World {
         ranks.into_iter().all(|one| one.has_joined)
     }
 
-    fn befall(&mut self, fault: Fault) {
-        self.tell(|| format!("{fault:?}"));
+    fn inject(&mut self, fault: Fault) {
+        self.record(|| format!("{fault:?}"));
         let now = self.now;
         match fault {
             Fault::KillConsumer(number) => self.kill_consumer(number),
@@ -336,9 +341,11 @@ impl World {
                     server.hang_up();
                     self.state = server.state();
                     self.server_at = Some(now + back_after);
-                    for consumer in self.consumers.iter_mut().filter(|one| one.outcome.is_none()) {
-                        consumer.is_out_of_touch = consumer.is_owed && !consumer.has_met(&server.head);
-                        if consumer.is_joined() && consumer.has_met(&server.head) {
+                    let met = |one: &&mut ConsumerProcess| one.outcome.is_none() && one.has_met(&server.head);
+                    for consumer in self.consumers.iter_mut().filter(met) {
+                        consumer.loses_server(server.known(now));
+                        if consumer.is_joined() {
+                            consumer.lost = server.number;
                             consumer.is_owed = server.cursor_of(&consumer.pid).is_some();
                         }
                     }
@@ -371,14 +378,7 @@ impl World {
             (0..self.consumers.len()).filter(|&number| is_current(&self.consumers[number])).collect();
         let Some(&first) = ranks.first() else { return };
         let saved = self.consumers[first].saved().filter(|_| with_place);
-        // A rank that has read its part may go before the others come: those who come next are taken for these, and not for
-        // the job's next start.
-        let is_open = |run: usize| !self.have_all_joined(run) || self.rank_judge.is_apart(run);
-        let is_half_done = (0..=self.runs).any(|run| is_open(run) && self.rank_judge.has_read(run));
         self.runs += 1;
-        if is_half_done {
-            self.rank_judge.may_begin_apart(self.runs);
-        }
         if let Some(mark) = saved {
             self.rank_judge.loads(self.runs, mark);
         }

@@ -1,10 +1,13 @@
 //! Rounds over a log, with processes that are only numbers.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use super::*;
 use crate::log::{Policy, Size};
 use proptest::prelude::*;
 
-const PATIENCE: Duration = Duration::from_secs(3600);
+const TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// A process that is gone when its connection is.
 #[derive(Clone)]
@@ -112,7 +115,7 @@ fn whoever_comes_when_nobody_waits_any_more_finds_the_place_or_that_it_is_gone()
     let (mut log, mut ranks) = (log(), Ranks::default());
     fill(&mut log);
     assert!(ranks.join(&mut log, 0, rank(0), Entry::EpochStart, &process(1), NOW).is_ok());
-    ranks.look(&mut log, Duration::ZERO, NOW, &mut Vec::new());
+    ranks.expire(&mut log, Duration::ZERO, NOW, &mut Vec::new());
     assert!(!ranks.is_waiting(&log));
     log.advance(0, 0, 15);
     fill(&mut log);
@@ -130,11 +133,11 @@ fn a_place_in_an_epoch_to_come_is_held_however_long_that_takes() {
     fill(&mut log);
     let place = ranks.join(&mut log, 0, rank(0), Entry::EpochStart, &process(1), NOW).ok().unwrap();
     assert_eq!((place.epoch, place.sample), (1, None));
-    ranks.look(&mut log, Duration::ZERO, NOW, &mut Vec::new());
+    ranks.expire(&mut log, Duration::ZERO, NOW, &mut Vec::new());
     log.end_epoch();
     log.begin_epoch(0);
     log.advance(9, 1, 30);
-    ranks.look(&mut log, PATIENCE, NOW, &mut Vec::new());
+    ranks.expire(&mut log, TIMEOUT, NOW, &mut Vec::new());
     fill(&mut log);
     let beside = ranks.join(&mut log, 1, rank(1), Entry::EpochStart, &process(2), NOW).ok().unwrap();
     assert_eq!((beside.epoch, beside.sample, beside.start), (1, Some(30), 30));
@@ -151,6 +154,79 @@ fn a_job_started_again_is_not_paired_with_its_former_self() {
     assert!(ranks.rounds.is_empty() && log.floor().is_none());
     assert!(ranks.join(&mut log, 1, rank(1), Entry::EpochStart, &process(2), NOW).is_ok());
     assert_eq!(ranks.rounds.len(), 1);
+}
+
+/// A process that can be seen to have ended.
+#[derive(Clone)]
+struct Watched(u32, Rc<Cell<bool>>);
+
+impl Process for Watched {
+    fn pid(&self) -> u32 {
+        self.0
+    }
+
+    fn is_dead(&self) -> bool {
+        self.1.get()
+    }
+
+    fn is_watched(&self) -> bool {
+        true
+    }
+}
+
+/// Rank 0 has read epoch 0, is in the next one, and ends; rank 1 has not come. `gone` samples of epoch 0 are overwritten.
+fn half_read(gone: u64) -> (Log, Ranks<Watched>) {
+    let (mut log, mut ranks) = (log(), Ranks::default());
+    fill(&mut log);
+    let peer = Peer { connection: 0, process: Watched(1, Rc::default()) };
+    assert!(ranks.join(&mut log, 0, rank(0), Entry::EpochStart, &peer, NOW).is_ok());
+    log.end_epoch();
+    log.begin_epoch(0);
+    log.advance(0, 1, 20);
+    ranks.leaves(0, 1);
+    if gone > 0 {
+        ranks.expire(&mut log, Duration::ZERO, NOW, &mut Vec::new());
+        log.claim(gone, 0).expect("there is room");
+    }
+    log.leave(0);
+    peer.process.1.set(true);
+    assert!(!ranks.reap(&mut log), "its part was read");
+    (log, ranks)
+}
+
+fn start(ranks: &mut Ranks<Watched>, log: &mut Log, number: u32) -> Result<Place, TooLate> {
+    let id = u64::from(number) + 10;
+    let peer = Peer { connection: id, process: Watched(number + 10, Rc::default()) };
+    ranks.join(log, id, rank(number), Entry::EpochStart, &peer, NOW)
+}
+
+#[test]
+fn a_late_rank_and_all_of_its_start_find_a_round_that_was_half_read() {
+    let (mut log, mut ranks) = half_read(0);
+    let late = start(&mut ranks, &mut log, 1).ok().unwrap();
+    assert_eq!((late.epoch, late.sample), (0, Some(0)));
+    assert!(ranks.is_waiting(&log), "the others of its start may come");
+    log.advance(11, 0, 15);
+    assert_eq!(start(&mut ranks, &mut log, 0).ok().unwrap(), late);
+    assert!(ranks.rounds.is_empty() && !ranks.is_waiting(&log));
+}
+
+#[test]
+fn a_rank_that_comes_again_ends_the_rounds_of_its_former_start() {
+    let (mut log, mut ranks) = half_read(0);
+    let place = start(&mut ranks, &mut log, 0).ok().unwrap();
+    assert_eq!(ranks.rounds.len(), 1, "its own");
+    assert_eq!(start(&mut ranks, &mut log, 1).ok().unwrap(), place);
+    assert!(ranks.rounds.is_empty() && !ranks.is_waiting(&log));
+}
+
+#[test]
+fn a_half_read_round_whose_place_is_gone_is_no_bar() {
+    let (mut log, mut ranks) = half_read(5);
+    let place = start(&mut ranks, &mut log, 1).ok().unwrap();
+    assert_eq!(place.epoch, 1);
+    assert_eq!(start(&mut ranks, &mut log, 0).ok().unwrap().epoch, 1);
+    assert!(ranks.rounds.is_empty());
 }
 
 proptest! {
@@ -177,7 +253,7 @@ proptest! {
                         log.begin_epoch(0);
                     }
                 }
-                4 => ranks.look(&mut log, Duration::ZERO, NOW, &mut Vec::new()),
+                4 => ranks.expire(&mut log, Duration::ZERO, NOW, &mut Vec::new()),
                 _ => {
                     let rank = Rank { group, world, rank: number, is_rejoining: false };
                     if !rank.is_possible() {

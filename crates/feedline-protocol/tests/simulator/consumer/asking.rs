@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use feedline_protocol::consumer::{Consumer, Cut, Look, Next};
+use feedline_protocol::consumer::{Available, Consumer, Cut, Next};
 use feedline_protocol::page::HeadView;
 use feedline_protocol::{FeedState, Time, UNKNOWN};
 
@@ -43,6 +43,7 @@ impl ConsumerProcess {
                 }
                 (self.activity, self.at) = (Activity::Asking, now);
             }
+            Activity::FallingAsleep { wakes } => return self.sleep(wakes, now),
             Activity::Sleeping { wakes } => self.wake_up(wakes, now)?,
             _ => {}
         }
@@ -54,7 +55,7 @@ impl ConsumerProcess {
             Next::Join(join) => {
                 self.judge.joins(&join, feed).map_err(Stop::Wrong)?;
                 if let Some(wire) = &self.wire {
-                    wire.to_server.send(ToServer::Join(join), now + delay(&self.rng));
+                    wire.to_server.send(ToServer::Join(join, self.knows[0].and(self.knows[1])), now + delay(&self.rng));
                 }
                 self.activity = Activity::AwaitingAnswer;
                 (self.at, self.moved) = (now + SLICE, now);
@@ -63,7 +64,7 @@ impl ConsumerProcess {
             Next::AwaitRing => self.activity = Activity::AwaitingRing,
             Next::Take(cut) => self.take(cut, feed, is_calm, now, effects)?,
             Next::EpochOver => self.pass_epoch(feed, now, effects).map_err(Stop::Wrong)?,
-            Next::Wait => self.sleep(now)?,
+            Next::Wait => self.fall_asleep(now),
             Next::Ended => return Err(Stop::Ended(Outcome::Ended)),
         }
         Ok(())
@@ -75,7 +76,7 @@ impl ConsumerProcess {
         memory.page.set_waiting(false);
         memory.reader.see_all();
         // It looked before it slept, and said that it would: whatever came since was announced to it.
-        if memory.reader.head.wakes() == wakes && machine.look(memory)? != Look::Nothing {
+        if memory.reader.head.wakes() == wakes && machine.available(memory)? != Available::Nothing {
             return Err(Stop::Wrong("what it waited for came, and nobody woke it up".into()));
         }
         self.hear(now)?;
@@ -125,27 +126,35 @@ impl ConsumerProcess {
         self.at = now + if rests { self.job.rests + long } else { rest };
     }
 
-    fn sleep(&mut self, now: Duration) -> Result<(), Stop> {
-        let (Some(machine), Some(memory)) = (&mut self.machine, &self.memory) else { return Ok(()) };
+    /// Says that it will sleep. Others may run before it looks once more, even for long.
+    fn fall_asleep(&mut self, now: Duration) {
+        let Some(memory) = &self.memory else { return };
         memory.page.set_waiting(true);
+        let pause = if self.rng.one_in(16) { 60_000 } else { 10 };
+        self.activity = Activity::FallingAsleep { wakes: memory.reader.head.wakes() };
+        self.at = now + Duration::from_micros(self.rng.below(pause));
+    }
+
+    fn sleep(&mut self, wakes: u64, now: Duration) -> Result<(), Stop> {
+        let (Some(machine), Some(memory)) = (&mut self.machine, &self.memory) else { return Ok(()) };
         // Fenced; then everything is looked at once more.
         memory.reader.see_all();
         if memory.wanted() != UNKNOWN {
             memory.rings.set(true);
         }
-        let wakes = memory.reader.head.wakes();
         let over = memory.state();
-        let look = machine.look(memory)?;
-        if look == Look::Nothing && over != FeedState::Running {
+        let available = machine.available(memory)?;
+        if available == Available::Nothing && over != FeedState::Running {
             memory.page.set_waiting(false);
             let lost = machine.lost_by_stalling();
             return Err(lost.map_or(Stop::Ended(Outcome::Ended), |trouble| Stop::Ended(Outcome::Trouble(trouble))));
         }
-        if look == Look::Nothing {
+        if available == Available::Nothing {
             self.activity = Activity::Sleeping { wakes };
             self.at = now + SLICE;
         } else {
             memory.page.set_waiting(false);
+            self.activity = Activity::Asking;
         }
         Ok(())
     }
@@ -174,7 +183,7 @@ impl ConsumerProcess {
             let ring = (!is_copied).then(|| (Rc::clone(&memory.ring), cut.first + lead));
             effects.events.push(Event::Batch { epoch, first: first.index, until, saved, ring });
         }
-        let lease = Lease { ring: Rc::clone(&memory.ring), first: cut.first, samples };
+        let lease = Lease::new(&memory.ring, cut.first, samples);
         let position = cut.first + lead;
         self.held.push(Held { lease, id, position, is_private: is_copied, is_for_good });
         self.recent = [self.recent[1], Some(position)];

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use feedline_protocol::consumer::{Consumer, Look, Pressure, Trouble};
+use feedline_protocol::consumer::{Available, Consumer, Pressure, Trouble};
 use feedline_protocol::message::Answer;
 use feedline_protocol::page::HeadView;
 use feedline_protocol::{FeedState, Time};
@@ -65,7 +65,7 @@ impl ConsumerProcess {
                 self.memory = Some(Memory::new(reader, page, ring));
                 match (&mut self.machine, lost) {
                     (Some(machine), Some(lost)) => {
-                        machine.reconnect(shape, &lost.reader);
+                        machine.reconnect(shape, lost.reader.head.server, &lost.reader);
                     }
                     _ => {
                         let mut machine = Consumer::new(self.job.config, shape, Time::new(now));
@@ -114,7 +114,7 @@ impl ConsumerProcess {
                     if matches!(answer, Answer::Detached { .. }) {
                         self.is_owed = false;
                     }
-                    machine.hear(answer, memory, Time::new(now))?;
+                    machine.handle_answer(answer, memory, Time::new(now))?;
                     if was_joining && machine.is_joined() {
                         self.is_owed = false;
                         self.has_joined = true;
@@ -163,7 +163,7 @@ impl ConsumerProcess {
             }
             Err(Stop::ServerLost) => {
                 if let (Some(machine), Some(memory)) = (&mut self.machine, &self.memory)
-                    && let Ok(Look::EpochOver(end)) = machine.look(memory)
+                    && let Ok(Available::EpochOver(end)) = machine.available(memory)
                 {
                     // What is needed to know that the epoch is over is here still.
                     if !machine.pass(end, memory) {

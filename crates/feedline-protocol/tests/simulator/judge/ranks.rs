@@ -7,7 +7,7 @@ use feedline_protocol::Mark;
 use feedline_protocol::consumer::Config;
 use feedline_protocol::shard::{Shard, own_step};
 
-use crate::scenario::Feed;
+use crate::scenario::{Feed, Scenario};
 
 /// All that the ranks of a scenario have read.
 #[derive(Default)]
@@ -31,18 +31,14 @@ struct Epoch {
 }
 
 impl RankJudge {
+    pub fn new(scenario: &Scenario) -> Self {
+        let mut ranks = scenario.consumers.iter().filter(|job| job.config.shard.is_some());
+        let loaded = ranks.next().and_then(|job| job.loads);
+        Self { loaded: loaded.map(|mark| (0, mark)).into_iter().collect(), ..Self::default() }
+    }
+
     pub fn may_begin_apart(&mut self, run: usize) {
         self.apart.push(run);
-    }
-
-    /// Whether ranks of this start of the job may begin apart.
-    pub fn is_apart(&self, run: usize) -> bool {
-        self.apart.contains(&run)
-    }
-
-    /// Whether a rank of this start of the job has read an epoch to its end.
-    pub fn has_read(&self, run: usize) -> bool {
-        self.epochs.iter().any(|(&(other, _), epoch)| other == run && !epoch.over.is_empty())
     }
 
     pub fn loads(&mut self, run: usize, mark: Mark) {

@@ -15,9 +15,15 @@ impl ServerProcess {
     /// The thread that talks to consumers has one round. Says what a consumer did that none may.
     pub fn converse(&mut self, now: Duration) -> Result<(), String> {
         self.control_at = now + SLICE;
-        let ids: Vec<u64> = self.links.keys().copied().collect();
-        for id in ids {
-            self.hear(id, now)?;
+        let mut index = 0;
+        while index < self.links.len() {
+            if self.hear(index, now)? {
+                index += 1;
+            } else {
+                let link = self.links.remove(index);
+                self.machine.disconnect(link.id, &link.pid, link.says_bye, &*self.head, Time::new(now));
+                self.producer_at = now;
+            }
         }
         if self.machine.reap() {
             self.producer_at = now;
@@ -35,32 +41,22 @@ impl ServerProcess {
         Ok(())
     }
 
-    fn hear(&mut self, id: u64, now: Duration) -> Result<(), String> {
+    /// Takes all messages of one consumer. False if it is gone.
+    fn hear(&mut self, index: usize, now: Duration) -> Result<bool, String> {
         let time = Time::new(now);
         loop {
-            let Some(link) = self.links.get_mut(&id) else { return Ok(()) };
+            let link = &mut self.links[index];
+            let id = link.id;
             let Some(message) = link.wire.to_server.receive(now) else {
-                let is_gone = !link.wire.is_consumer_there.get() && link.wire.to_server.is_empty();
-                if is_gone && let Some(link) = self.links.remove(&id) {
-                    self.machine.disconnect(id, &link.pid, link.says_bye, &*self.head, time);
-                    self.producer_at = now;
-                }
-                return Ok(());
+                return Ok(link.wire.is_consumer_there.get() || !link.wire.to_server.is_empty());
             };
             match message {
                 ToServer::Hello => {
                     link.stage = Stage::Waiting;
                     self.machine.expect(id, link.pid.clone());
                 }
-                ToServer::Join(join) => {
-                    let pid = link.pid.number;
-                    match join.others {
-                        Some(others) if others.count > u32::from(others.is_one) => {
-                            self.returns.first.get_or_insert((now, pid));
-                        }
-                        _ => self.returns.was_preceded |= self.returns.first.is_none(),
-                    }
-                    self.returns.asked.insert(pid, now);
+                ToServer::Join(join, knows) => {
+                    self.returns.note(&link.pid, &join, knows, now);
                     let joined = self.machine.join(id, join, &*self.head, || u64::MAX, time);
                     joined.map_err(|violation| format!("a consumer was turned away: {violation:?} {join:?}"))?;
                     self.producer_at = now;
@@ -75,19 +71,19 @@ impl ServerProcess {
     }
 
     fn welcome(&mut self, ring: &Rc<Ring>, now: Duration) {
-        for (&id, link) in self.links.iter_mut().filter(|(_, link)| link.stage == Stage::Waiting) {
+        for link in self.links.iter_mut().filter(|link| link.stage == Stage::Waiting) {
             let page = Rc::new(CursorPage::default());
             let message = ToConsumer::Welcome(Rc::clone(&self.head), Rc::clone(&page), Rc::clone(ring));
             link.wire.to_consumer.send(message, now + delay(&self.rng));
             link.stage = Stage::Attached;
             let page = PageReader::new(&page, &self.rng);
-            self.machine.attach(id, page, link.pid.clone(), ring.shape.generation, Time::new(now));
+            self.machine.attach(link.id, page, link.pid.clone(), ring.shape.generation, Time::new(now));
         }
     }
 
     fn send_all(&mut self, deliveries: Vec<(u64, Delivery)>, now: Duration) {
         for (id, delivery) in deliveries {
-            let Some(link) = self.links.get(&id) else { continue };
+            let Some(link) = self.links.iter().find(|link| link.id == id) else { continue };
             let message = match delivery {
                 Delivery::Answer(answer) => ToConsumer::Answer(answer),
                 Delivery::Ring => ToConsumer::Ring(Rc::clone(self.ring.as_ref().expect("there is one"))),
@@ -98,6 +94,6 @@ impl ServerProcess {
 
     /// When a message for it arrives.
     pub fn next_message(&self) -> Option<Duration> {
-        self.links.values().filter_map(|link| link.wire.to_server.next()).min()
+        self.links.iter().filter_map(|link| link.wire.to_server.next()).min()
     }
 }
