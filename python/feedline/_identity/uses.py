@@ -115,6 +115,7 @@ class Uses(Part):
             self._recorder.put(f"order of {label}", keys)
 
     def add_item(self, items: Items, value: Maybe) -> None:
+        self._changes.change(items, ...)
         items.items.append(chosen(value, self._effects.tests))
         items.count = join(items.count, self._effects.tests)
         if items.is_used:
@@ -122,6 +123,8 @@ class Uses(Part):
 
     def add_entry(self, table: Table, key: Any, value: Maybe) -> None:
         value = chosen(value, self._effects.tests)
+        if len(join(table.items.get(key, ()), value)) != len(table.items.get(key, ())):
+            self._changes.change(table, key)
         table.items[key] = value
         table.count = join(table.count, self._effects.tests)
         if table.is_used:
@@ -129,6 +132,8 @@ class Uses(Part):
 
     def add_rest(self, table: Table, value: Maybe) -> None:
         value = chosen(value, self._effects.tests)
+        if len(join(table.rest, value)) != len(table.rest):
+            self._changes.change(table, ...)
         table.rest = join(table.rest, value)
         if table.is_used:
             self.use(value)
@@ -160,6 +165,7 @@ class Uses(Part):
         """An object that exists: its content, and what its code reaches."""
         self._recorder.alive.append(value)
         self.recorded.add(id(value))
+        self._follower.additions.use(value)
         if compared_as_a_whole(value):
             for one in list(self.written.get(id(value), {}).values()):
                 self.use(one)
