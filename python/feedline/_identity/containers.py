@@ -219,7 +219,7 @@ class Containers(Part):
             pairs = [((Known(key, ""),), self.item_of_known(atom, key)) for key in list(atom.value)]
             added = self._follower.additions.of_all(atom)
             pairs += [(added, added)] if added else []
-            order = (atom.label, list(atom.value))
+            order = (atom.label, [*atom.value, *([...] if added else [])])
         else:
             return None
         if name == "items":
