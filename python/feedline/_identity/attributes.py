@@ -10,6 +10,7 @@ import types
 from typing import Any
 
 from feedline._identity.command_line import CommandLine, Default, Parser
+from feedline._identity.files import Content
 from feedline._identity.origin import is_user, is_user_class, is_user_function
 from feedline._identity.part import Part
 from feedline._identity.telling import LOGGERS, TRACKING
@@ -181,7 +182,7 @@ class Attributes(Part):
         value, label = base.value, base.label
         is_output = value is sys.stdout or value is sys.stderr
         is_missing_tracker = value is None and name in TRACKING
-        if isinstance(value, LOGGERS) or is_output or is_missing_tracker:
+        if isinstance(value, (*LOGGERS, Content)) or is_output or is_missing_tracker:
             return (LibraryMethod(base, name),)
         self._changes.read(value, name)
         written = self._follower.uses.written.get(id(value), {}).get(name)

@@ -87,6 +87,9 @@ class BuiltinFunctions(Part):
             return (SINK,)
         if id(value) in _MAKES_EMPTY and not args and not keywords:
             return (Table({}) if value is dict else Items([]),)
+        parsed = self._follower.files.parse(value, args[0]) if args else None
+        if parsed is not None:
+            return parsed
         handle = _HANDLED.get(id(value))
         found = handle(self, value, args, keywords) if handle is not None and args else None
         if found is not None:
@@ -108,7 +111,7 @@ class BuiltinFunctions(Part):
 
     def _open(self, value: Any, args: list[Maybe], keywords: dict[str, Maybe]) -> Maybe | None:
         mode = args[1] if len(args) > 1 else keywords.get("mode")
-        return (SINK,) if self._follower.files.open(args[0], mode) else None
+        return self._follower.files.open(args[0], mode)
 
     def _partial(self, value: Any, args: list[Maybe], keywords: dict[str, Maybe]) -> Maybe | None:
         return (Partial(args[0], args[1:], keywords),) if args[0] else None

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from feedline._identity.additions import takes_additions
 from feedline._identity.command_line import Parser
 from feedline._identity.data_loaders import what_is_loaded
-from feedline._identity.files import is_path
+from feedline._identity.files import Content
 from feedline._identity.part import Part
-from feedline._identity.telling import SINK, tells
+from feedline._identity.telling import tells
 from feedline._identity.values import (
     Atom,
     Derived,
@@ -51,13 +51,13 @@ class LibraryMethods(Part):
     def call(self, atom: LibraryMethod, args: list[Maybe], keywords: dict[str, Maybe]) -> Maybe:
         receiver, name = atom.receiver, atom.name
         value = receiver.value if isinstance(receiver, Known) else None
-        self._follower.files.call_method(receiver, name)
+        found = self._follower.files.call_method(receiver, name, args)
+        if found is not None:
+            return found
         if tells(atom):
             return ()
-        if name == "open" and is_path(receiver):
-            mode = args[0] if args else keywords.get("mode")
-            if self._follower.files.open((receiver,), mode):
-                return (SINK,)
+        if isinstance(value, Content):
+            return derived((receiver,))  # what is read of a file, by whatever method
         inner = receiver.receiver if isinstance(receiver, Parent) else receiver
         if isinstance(inner, Made) and name == "__setattr__" and len(args) == 2:
             names = constants(args[0])

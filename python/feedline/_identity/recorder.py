@@ -136,6 +136,11 @@ class Recorder:
         """A file that is read. One of the two loaders may find none."""
         self._texts[label] = Entry(label, text, digest, "lazy" if is_content else "unsure")
 
+    def forget(self, label: str) -> None:
+        """What was read of a file that can't be compared."""
+        for one in [one for one in self._texts if _belongs(one, label)]:
+            del self._texts[one]
+
     def digest_all(self, follow_all: Callable[[], None]) -> None:
         """Digest what has counted, until there is nothing more: digests meet further objects."""
         done: dict[str, int] = {}
@@ -188,18 +193,22 @@ class Recorder:
 
     def _kind(self, label: str) -> str:
         """Fields that the loader's own code sets are filled when it runs: before or after."""
-        bare = re.sub(r"^(class of |items of |order of |\w+\()", "", label)
         for kind, labels in (("unsure", self._caches), ("lazy", self.lazy)):
-            if any(
-                bare == one or bare.startswith((f"{one}.", f"{one}[", f"{one})", f"{one} ("))
-                for one in labels
-            ):
+            if any(_belongs(label, one) for one in labels):
                 return kind
         return ""
 
     @property
     def opaque(self) -> dict[str, str]:
         return self._digester.opaque
+
+
+def _belongs(label: str, owner: str) -> bool:
+    """Whether a label is that of an object, or of a part of it."""
+    bare = re.sub(r"^(class of |items of |order of |\w+\(|'[^']*' in )", "", label)
+    return bare == owner or bare.startswith(
+        tuple(f"{owner}{end}" for end in (".", "[", ")", " (", ","))
+    )
 
 
 def _fields_of(value: Any) -> list[tuple[str, Any]] | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from feedline._identity.command_line import CommandLine, Parser
+from feedline._identity.files import Content
 from feedline._identity.origin import is_container, is_user, is_user_class, is_user_function
 from feedline._identity.part import Part
 from feedline._identity.values import (
@@ -169,7 +170,9 @@ class Uses(Part):
         if compared_as_a_whole(value):
             for one in list(self.written.get(id(value), {}).values()):
                 self.use(one)
-        if not label:
+        if isinstance(value, Content):
+            self._follower.files.use(value)
+        elif not label:
             self._recorder.note_path(value, f"path {value!r}")
         elif isinstance(value, types.ModuleType):
             if is_user(value) and value.__name__ != "__main__":
