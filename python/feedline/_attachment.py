@@ -6,8 +6,10 @@ attaches when it is first needed.
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Self
 
 from feedline._core import Batches, FeedCore
@@ -29,8 +31,9 @@ class Attachment:
         self.arguments = arguments
         self.name: str = arguments["name"]
         self.postprocess = finish
-        # A last line for errors of this feed, and whatever must live as long as it does.
-        self.note: str | None = None
+        # Where a server that share() started prints to.
+        self.server_log: Path | None = None
+        # Whatever must live as long as this does.
         self.keeps: Any = None
         # Called with the server's pid before each batch is handed out: the server may have changed.
         self.check_server: Callable[[int], None] | None = None
@@ -57,7 +60,7 @@ class Attachment:
         core = self.here
         if core is not None and core.closed:
             raise FeedlineError(f'feed "{self.name}" is closed')
-        is_bare = self.note is None and self.postprocess is None
+        is_bare = self.server_log is None and self.postprocess is None
         return core.iterate(self) if core is not None and is_bare else Epoch(self)
 
     def close(self) -> None:
@@ -81,8 +84,8 @@ class Attachment:
 class Epoch:
     """One epoch in which batches are not only handed on.
 
-    Attaches when it is first asked, finishes each batch, adds a note to errors. Not a generator:
-    an exception from a signal handler would end a generator for good.
+    Attaches when it is first asked, finishes each batch, has errors name the server's log. Not a
+    generator: an exception from a signal handler would end a generator for good.
     """
 
     def __init__(self, attachment: Attachment) -> None:
@@ -107,7 +110,7 @@ class Epoch:
             if attachment.check_server is not None:
                 attachment.check_server(attachment.core.stats()["server_pid"])
         except FeedlineError as error:
-            raise noted(error, attachment.note) from error.__cause__
+            raise noted(error, attachment.server_log) from error.__cause__
         if attachment.postprocess is None:
             return batch
         try:
@@ -123,10 +126,15 @@ class Epoch:
         return Epoch, (self._attachment,)
 
 
-def noted(error: FeedlineError, note: str | None) -> FeedlineError:
-    """The same error, with one more line; what a server printed explains no mismatch."""
-    if isinstance(error, FeedMismatchError):
+def noted(error: FeedlineError, server_log: Path | None) -> FeedlineError:
+    """The same error, which says where to read what the server printed, if it printed anything.
+
+    That explains no mismatch.
+    """
+    if isinstance(error, FeedMismatchError) or server_log is None or str(server_log) in str(error):
         return error
-    if note is not None and note not in str(error):
-        error.args = (f"{error}\n  {note}",)
+    # A server that ends as it should removes its log if that is empty.
+    with contextlib.suppress(OSError):
+        if server_log.stat().st_size > 0:
+            error.args = (f"{error}\n  what its server printed: {server_log}",)
     return error

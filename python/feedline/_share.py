@@ -246,21 +246,21 @@ def _shared(
 
 
 def _attached(one: _Wanted, name: str, starter: Starter) -> Feed:
-    note = f"what its server printed: {log_path(name)}"
+    server_log = log_path(name)
     try:
         feed = attach(one.feed, **one.of_consumer, _when_missing=starter)
     except FeedNotFoundError:
         waited = one.of_consumer["timeout_secs"]
         raise StalledError(
             f'the server of feed "{one.feed}" is still being started after {waited:g} s: '
-            f"make_loader has not returned\n  {note}\n  give it longer: timeout_secs=..."
+            f"make_loader has not returned\n  what its server printed: {server_log}\n"
+            "  give it longer: timeout_secs=..."
         ) from None
     except FeedlineError as error:
-        nothing_started = not os.path.exists(log_path(name)) or _start_record.other_owner()
-        if isinstance(error, FeedValueError) or nothing_started:
+        if isinstance(error, FeedValueError) or _start_record.other_owner():
             raise
-        raise noted(error, note) from error.__cause__
-    feed._attachment.note = note
+        raise noted(error, server_log) from error.__cause__
+    feed._attachment.server_log = server_log
     return feed
 
 

@@ -184,6 +184,37 @@ def test_a_record_that_cannot_be_read_is_said(
         record.write_bytes(whole)
 
 
+def test_a_file_that_the_loader_reads_is_compared(tmp_path: Path) -> None:
+    path = tmp_path / "sizes.txt"
+
+    def make_loader() -> list[np.ndarray]:
+        return [np.zeros(int(path.read_text()))]
+
+    path.write_text("3")
+    with feedline.share(make_loader, "train", linger_secs=0.1):
+        feedline.share(make_loader, "train", linger_secs=0.1).close()
+        path.write_text("44")
+        with pytest.raises(feedline.FeedMismatchError, match=r"file .*sizes.txt: 1 B in the"):
+            feedline.share(make_loader, "train", linger_secs=0.1)
+
+
+def test_a_file_that_the_loader_writes_and_reads_back_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "made.txt"
+
+    def make_loader() -> list[np.ndarray]:
+        path.write_text("3")
+        return [np.zeros(int(path.read_text()))]
+
+    with caplog.at_level(logging.WARNING, "feedline"):
+        for _ in range(2):
+            feedline.share(make_loader, "train", linger_secs=0.1).close()
+    (said,) = [one.getMessage() for one in caplog.records]
+    assert "made.txt (make_loader writes it and reads it back)" in said
+    assert "key=" in said
+
+
 def test_a_part_under_its_full_name_is_compared() -> None:
     both: dict[str, Any] = {"train": numbers, "val": others}
     with feedline.share(both, "mm", linger_secs=0.1)["train"]:

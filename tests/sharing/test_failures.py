@@ -123,6 +123,28 @@ def test_a_loader_that_takes_too_long(folder: Path, tmp_path: Path) -> None:
     assert str(folder / "train.log") in str(raised.value)
 
 
+@pytest.mark.parametrize("prints", [False, True])
+def test_an_error_names_the_log_of_a_server_that_has_printed(prints: bool, folder: Path) -> None:
+    def endless() -> Iterator[Any]:
+        if prints:
+            print("loading", flush=True)
+        while True:
+            yield np.arange(4)
+
+    with feedline.share(endless, "train", join="now") as feed:
+        batches = iter(feed)
+        next(batches)
+        command = [sys.executable, "-m", "feedline", "stop", "train"]
+        subprocess.run(command, check=True, timeout=60)
+        with pytest.raises(feedline.ServerLostError, match="was stopped") as raised:
+            for _ in batches:
+                pass
+    log = folder / "train.log"
+    assert (str(log) in str(raised.value)) == prints
+    if prints:
+        assert log.read_text() == "loading\n"
+
+
 def test_a_server_that_dies_again_and_again(folder: Path) -> None:
     with pytest.raises(feedline.FeedlineError, match="died 3 times") as raised:
         feedline.share(lambda: os._exit(3), "train")

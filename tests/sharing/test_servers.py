@@ -63,9 +63,19 @@ def test_children_of_a_loader_do_not_hold_the_lock(folder: Path) -> None:
     os.kill(next(pid for pid in pids if pid != host), signal.SIGKILL)
 
 
+def numbers_with_a_word() -> list[Any]:
+    print("making the loader", flush=True)
+    return numbers()
+
+
 def follow(reconnect_secs: float) -> None:
     feed = feedline.share(
-        numbers, "train", batch_size=7, ring=24, linger_secs=0.2, reconnect_secs=reconnect_secs
+        numbers_with_a_word,
+        "train",
+        batch_size=7,
+        ring=24,
+        linger_secs=0.2,
+        reconnect_secs=reconnect_secs,
     )
     batches = iter(feed)
     found = [int(i) for i in next(batches)]

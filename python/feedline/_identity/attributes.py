@@ -10,7 +10,8 @@ import types
 from typing import Any
 
 from feedline._identity.command_line import CommandLine, Default, Parser
-from feedline._identity.origin import is_user_class, is_user_function
+from feedline._identity.files import Content
+from feedline._identity.origin import is_user, is_user_class, is_user_function
 from feedline._identity.part import Part
 from feedline._identity.telling import LOGGERS, TRACKING
 from feedline._identity.uses import compared_as_a_whole
@@ -84,6 +85,7 @@ class Attributes(Part):
         return (self._recorder.known(str(value) if is_plain else value, label),)
 
     def _of_made(self, base: Made, name: str) -> Maybe:
+        self._changes.read(base, name)
         if name in base.fields:
             return base.fields[name]
         if name == "__dict__":
@@ -180,8 +182,9 @@ class Attributes(Part):
         value, label = base.value, base.label
         is_output = value is sys.stdout or value is sys.stderr
         is_missing_tracker = value is None and name in TRACKING
-        if isinstance(value, LOGGERS) or is_output or is_missing_tracker:
+        if isinstance(value, (*LOGGERS, Content)) or is_output or is_missing_tracker:
             return (LibraryMethod(base, name),)
+        self._changes.read(value, name)
         written = self._follower.uses.written.get(id(value), {}).get(name)
         found = self._in_known(base, name)
         if written is not None:
@@ -193,7 +196,9 @@ class Attributes(Part):
     def _in_known(self, base: Known, name: str) -> Maybe:
         value, label = base.value, base.label
         if name == "__dict__":
-            return (self._recorder.known(getattr(value, "__dict__", {}), label),)
+            fields = getattr(value, "__dict__", {})
+            self._follower.additions.read_by_others(fields)  # as attributes
+            return (self._recorder.known(fields, label),)
         if isinstance(value, type) and is_user_class(value):
             return self._of_class(inspect.getattr_static(value, name, _MISSING), value, None, name)
         if is_user_class(type(value)) and not isinstance(value, types.ModuleType):
@@ -207,6 +212,9 @@ class Attributes(Part):
                 if type(value) is dict and name in value
                 else ()
             )
+        is_user_module = isinstance(value, types.ModuleType) and is_user(value)
+        if not is_user_module:
+            self._follower.additions.read_by_others(found)
         if isinstance(value, types.ModuleType | type):
             return (self._recorder.known(found, f"{label}.{name}"),)
         if callable(found) and getattr(found, "__self__", None) is value:
@@ -255,7 +263,7 @@ class Attributes(Part):
         self._effects.count += 1
         if isinstance(base, Known) and _takes_attributes(base.value):
             fields = self._follower.uses.written.setdefault(id(base.value), {})
-            fields[name] = join(fields.get(name, ()), value)
+            self._put(fields, name, value, base.value)
             if is_user_class(type(base.value)):
                 self._recorder.lazy.add(f"{base.label}.{name}")
             if id(base.value) in self._follower.uses.recorded and compared_as_a_whole(base.value):
@@ -271,14 +279,21 @@ class Attributes(Part):
         value = chosen(value, self._effects.tests)
         if name == "__dict__" and made not in value:
             for key, one in self._follower.containers.spread_keywords(value).items():
-                made.fields[key] = join(made.fields.get(key, ()), one)
+                self._put(made.fields, key, one, made)
             return
         if made.content is not None and name != "__dict__":
             self._follower.uses.add_entry(
                 made.content, name, join(made.content.items.get(name, ()), value)
             )
         else:
-            made.fields[name] = join(made.fields.get(name, ()), value)
+            self._put(made.fields, name, value, made)
+
+    def _put(self, fields: dict[str, Maybe], name: str, value: Maybe, owner: object) -> None:
+        """A field may be this, too, from now on."""
+        before = fields.get(name, ())
+        fields[name] = join(before, value)
+        if len(fields[name]) != len(before):
+            self._changes.change(owner, name)
 
     def user_method(self, base: Atom, name: str) -> Maybe:
         is_user_object = isinstance(base, Known) and is_user_class(type(base.value))

@@ -26,6 +26,7 @@ from feedline._identity.values import (
     UNKNOWN,
     Atom,
     Choice,
+    Derived,
     Function,
     Items,
     Known,
@@ -58,7 +59,16 @@ _COMPUTES = {
         *(pathlib.Path, pathlib.PurePath, pathlib.PosixPath, json.dumps, pprint.pformat),
     )
 }
+_MAKES_PATH = (
+    *(pathlib.Path, pathlib.PurePath, os.path.join, os.path.abspath, os.path.expanduser),
+    *(os.path.dirname, os.path.basename, os.path.normpath),
+)
 _COMPUTING_MODULES = {"posixpath", "genericpath", "math", "time"}
+
+
+_MAKES_EMPTY = {id(dict), id(list), id(set)}
+# A reduction over more elements than this isn't followed one by one.
+_MOST_STEPS = 32
 
 
 class BuiltinFunctions(Part):
@@ -75,6 +85,11 @@ class BuiltinFunctions(Part):
             return ()
         if getattr(value, "__name__", "") in WRITES and any(SINK in one for one in args):
             return (SINK,)
+        if id(value) in _MAKES_EMPTY and not args and not keywords:
+            return (Table({}) if value is dict else Items([]),)
+        parsed = self._follower.files.parse(value, args[0]) if args else None
+        if parsed is not None:
+            return parsed
         handle = _HANDLED.get(id(value))
         found = handle(self, value, args, keywords) if handle is not None and args else None
         if found is not None:
@@ -95,8 +110,8 @@ class BuiltinFunctions(Part):
         return None
 
     def _open(self, value: Any, args: list[Maybe], keywords: dict[str, Maybe]) -> Maybe | None:
-        mode = text_of(args[1] if len(args) > 1 else keywords.get("mode", ()))
-        return (SINK,) if mode is not None and mode[:1] in "wax" else None
+        mode = args[1] if len(args) > 1 else keywords.get("mode")
+        return self._follower.files.open(args[0], mode)
 
     def _partial(self, value: Any, args: list[Maybe], keywords: dict[str, Maybe]) -> Maybe | None:
         return (Partial(args[0], args[1:], keywords),) if args[0] else None
@@ -113,7 +128,14 @@ class BuiltinFunctions(Part):
         name = text_of(args[0])
         if name is None or len(args) > 1 or keywords:
             return None
+        self._follower.uses.use(args[0])
         return (self._recorder.known(operator.methodcaller(name), ""),)
+
+    def _item(self, value: Any, args: list[Maybe], keywords: dict[str, Maybe]) -> Maybe | None:
+        """``operator.getitem``."""
+        if len(args) != 2:
+            return None
+        return join(*(self._follower.containers.item(one, args[1]) for one in args[0]))
 
     def _zip(self, value: Any, args: list[Maybe], keywords: dict[str, Maybe]) -> Maybe | None:
         every = [self._follower.containers.each(one) for one in args]
@@ -158,6 +180,10 @@ class BuiltinFunctions(Part):
             plain = constants(args[0])
             if plain is not None and len(plain) == 1 and isinstance(plain[0], str | int):
                 return derived(*args, value=str(plain[0]))
+        plain = [one.value for maybe in args for one in maybe if isinstance(one, Known | Derived)]
+        makes_path = function in _MAKES_PATH and len(plain) == len(args) and not keywords
+        if makes_path and all(isinstance(one, str | pathlib.PurePath) for one in plain):
+            return derived(*args, value=function(*plain))
         return derived(*args, *keywords.values())
 
     def as_text(self, maybe: Maybe) -> Maybe:
@@ -259,15 +285,25 @@ class BuiltinFunctions(Part):
         if value is filter:
             self._follower.uses.use(self._follower.calls.call(function, inside[:1], {}))
             return (Items(inside[:1], count=count),)
+        each = self._follower.containers.each(args[1])
+        if each is not None and len(each) <= _MOST_STEPS and len(args) == 3:
+            self._follower.uses.use(count)
+            found = args[2]
+            for one in each:
+                found = self._follower.calls.call(function, [found, one], {})
+            return found
         start = join(inside[0], *args[2:3])
         once = self._follower.calls.call(function, [start, inside[0]], {})
         return join(start, self._follower.calls.call(function, [join(start, once), inside[0]], {}))
 
-    def call_by_name(self, caller: operator.methodcaller, args: list[Maybe]) -> Maybe:
+    def call_by_name(self, atom: Known, args: list[Maybe]) -> Maybe:
+        """What an ``operator.methodcaller`` that exists gives."""
+        caller = atom.value
+        if atom.label:
+            self._recorder.put(atom.label, caller)
         reduced: Any = caller.__reduce__()
         name, *given = reduced[1]
         if not isinstance(name, str):  # with keyword arguments it is a partial
-            self._follower.uses.use((self._recorder.known(caller, "methodcaller"),))
             return self._follower.uses.use_all(args, {})
         found = join(*(self._follower.attributes.get(one, name) for one in args[0]))
         return self._follower.calls.call(
@@ -386,6 +422,7 @@ _HANDLED: dict[int, Callable[..., Maybe | None]] = {
         (BuiltinFunctions._fields, (dataclasses.fields,)),
         (BuiltinFunctions._replaced, (dataclasses.replace, dataclasses.asdict)),
         (BuiltinFunctions._get, (getattr, hasattr)),
+        (BuiltinFunctions._item, (operator.getitem,)),
         (BuiltinFunctions._set, (setattr,)),
         (BuiltinFunctions._partial, (functools.partial,)),
         (BuiltinFunctions._getenv, (os.getenv,)),

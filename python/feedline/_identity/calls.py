@@ -121,6 +121,7 @@ class Calls(Part):
 
     def _call_known(self, atom: Known, args: list[Maybe], keywords: dict[str, Maybe]) -> Maybe:
         value, label = atom.value, atom.label
+        self._follower.files.call_library(value, args)
         special = self._follower.builtins.call(value, args, keywords)
         if special is not None:
             return special
@@ -152,7 +153,7 @@ class Calls(Part):
                 {**named, **keywords},
             )
         if isinstance(value, operator.methodcaller) and args:
-            return self._follower.builtins.call_by_name(value, args)
+            return self._follower.builtins.call_by_name(atom, args)
         wrapped = getattr(value, "__wrapped__", None)
         if wrapped is not None and not isinstance(value, types.ModuleType):
             # functools.cache, and what decorates without changing

@@ -112,6 +112,7 @@ class Conditions(Part):
                 self._follower.uses.record(value, atom.label)
             elif isinstance(value, list | tuple | dict | set):
                 self._recorder.put(f"bool({atom.label})", bool(value))
+                self._follower.additions.use(value)
         found = [part for atom in maybe for part in self._tested_emptiness(content_of(atom))]
         return (*_computed(maybe), *found)
 
@@ -154,6 +155,7 @@ class Conditions(Part):
                 self._recorder.put(
                     f"{plain[0]!r} in {container.label}", plain[0] in container.value
                 )
+                found += self._follower.additions.of_key(container, plain[0])
             elif isinstance(container, Table) and len(plain) == len(keys) == 1:
                 found += [*choices(container.items.get(plain[0], ())), *container.rest]
                 if container.order is not None:

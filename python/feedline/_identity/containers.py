@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import collections
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -48,6 +49,7 @@ class Containers(Part):
             return chosen((base,), tuple(one for one in key if not is_constant(one)))
         if isinstance(base, Items):
             self._follower.uses.use(key)
+            self._changes.read(base, ...)
             count = len(base.items)
             if keys and all(isinstance(one, int) and -count <= one < count for one in keys):
                 return join(*(base.items[one] for one in keys))
@@ -55,6 +57,9 @@ class Containers(Part):
             return join(*base.items)
         if isinstance(base, Table):
             self._follower.uses.use(key)
+            self._changes.read(base, ...)
+            for one in keys or ():
+                self._changes.read(base, one)
             if keys is None:
                 return join(base.rest, *base.items.values())
             return join(*(base.items.get(one, base.rest) for one in keys))
@@ -79,6 +84,16 @@ class Containers(Part):
         return derived((base,), key)
 
     def item_of_known(self, base: Known, key: Any) -> Maybe:
+        if not isinstance(base.value, Mapping):
+            return join(self._existing_item(base, key), self._follower.additions.of_all(base))
+        added = self._follower.additions.of_key(base, key)
+        if isinstance(base.value, collections.defaultdict) and key not in base.value and not added:
+            factory = self._recorder.known(base.value.default_factory, f"{base.label}[…]")
+            added = self._follower.calls.call_one(factory, [], {})
+            self._follower.additions.keep(base, key, added)
+        return join(self._existing_item(base, key), added)
+
+    def _existing_item(self, base: Known, key: Any) -> Maybe:
         label = f"{base.label}[{key!r}]"
         if base.label == "globals()":
             label = self._recorder.global_label(str(key), base.value)
@@ -86,10 +101,16 @@ class Containers(Part):
         if base.value is os.environ and is_of_a_rank(str(key)):
             return ()
         try:
-            return (self._recorder.known(base.value[key], label),)
+            if isinstance(base.value, collections.defaultdict):
+                # Not by asking it: that would add an entry.
+                found = dict.__getitem__(base.value, key)
+            else:
+                found = base.value[key]
         except Exception:
             self._recorder.note_absent(label)
             return ()
+        self._follower.additions.note_element(found, base.value)
+        return (self._recorder.known(found, label),)
 
     def set_item(self, base: Atom | None, key: Maybe, value: Maybe) -> None:
         """``base[key] = value``."""
@@ -100,6 +121,9 @@ class Containers(Part):
                 {},
             )
         base = content_of(base)
+        if isinstance(base, Known):
+            self._follower.additions.add(base, key, value)
+            return
         if isinstance(base, Table | Items):
             self._effects.mutations += 1
         else:
@@ -119,7 +143,6 @@ class Containers(Part):
         elif isinstance(base, Choice):
             self._follower.uses.use((base,))  # which of the containers has it from now on
         else:
-            self._recorder.note_filled(base)
             self._follower.uses.use(value)
 
     def merge(self, table: Table, value: Maybe) -> None:
@@ -194,7 +217,9 @@ class Containers(Part):
             order, count = atom.order, self.count_of(atom)
         elif isinstance(atom, Known) and _has_few_names(atom):
             pairs = [((Known(key, ""),), self.item_of_known(atom, key)) for key in list(atom.value)]
-            order = (atom.label, list(atom.value))
+            added = self._follower.additions.of_all(atom)
+            pairs += [(added, added)] if added else []
+            order = (atom.label, [*atom.value, *([...] if added else [])])
         else:
             return None
         if name == "items":
@@ -211,7 +236,8 @@ class Containers(Part):
             items: dict[Any, Maybe] = {
                 key: self.item_of_known(atom, key) for key in list(atom.value)
             }
-            return Table(items, copied_from=(atom.label,))
+            added = self._follower.additions.of_all(atom)
+            return Table(items, rest=added, copied_from=(atom.label,))
         return atom
 
     def _inside(self, atom: Known) -> list[Maybe] | None:
@@ -220,10 +246,12 @@ class Containers(Part):
         )
         if not is_list:
             return None
-        return [
-            (self._recorder.known(one, f"{atom.label}[{number}]"),)
-            for number, one in enumerate(atom.value)
-        ]
+        found: list[Maybe] = []
+        for number, one in enumerate(atom.value):
+            self._follower.additions.note_element(one, atom.value)
+            found.append((self._recorder.known(one, f"{atom.label}[{number}]"),))
+        added = self._follower.additions.of_all(atom)
+        return [*found, added] if added else found
 
     def parts(self, atom: Atom, count: int) -> list[Maybe] | None:
         """What unpacking gives, each by itself."""
@@ -256,6 +284,8 @@ class Containers(Part):
                     self._recorder.put(f"bool({atom.label})", bool(atom.value))
                 for key in list(atom.value):
                     found[str(key)] = self.item(atom, (Known(key, ""),))
+                # Whatever is added has a key that isn't there yet.
+                self._follower.uses.use(self._follower.additions.of_all(atom))
             else:
                 self._follower.uses.use((atom,))
         return found

@@ -150,7 +150,7 @@ class Walk:
 
     def _all_at_once(self, value: Any, label: str) -> bool:
         """Digest long lists and dicts of plain values, or of small arrays, in native code."""
-        if len(value) <= LONG:
+        if self.digester.meet_container(value) or len(value) <= LONG:
             return False
         try:
             self.put("plain", dumped(self._states(value, label)))

@@ -23,12 +23,19 @@ Meet = Callable[[Any, str], bool]
 class Digester:
     """Digests objects one after the other; tells ``meet`` of user's functions and objects."""
 
-    def __init__(self, meet: Meet, root: str = "__main__") -> None:
+    def __init__(
+        self,
+        meet: Meet,
+        meet_container: Callable[[Any], bool] = lambda value: False,
+        root: str = "__main__",
+    ) -> None:
         """Have ``meet(value, label)`` compare what a digest only names.
 
-        Names of the module ``root`` are as those of a script.
+        ``meet_container`` says of a list, set or dict whether what it holds must be looked at one
+        by one. Names of the module ``root`` are as those of a script.
         """
         self.meet = meet
+        self.meet_container = meet_container
         self.root = root
         self._objects = 0
         # By address: what was digested already, and the parts of it.

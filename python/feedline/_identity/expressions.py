@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import builtins
+import pathlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from feedline._identity.part import Part
 from feedline._identity.values import (
     UNKNOWN,
+    Derived,
     Function,
     Items,
     Known,
@@ -160,10 +162,21 @@ class Expressions(Part):
             for side in sides:
                 self._follower.containers.merge(table, side)
             return (table,)
+        path = self._joined_path(node, sides)
+        if path is not None:
+            return derived(*sides, value=path)
         left, right = map(text_of, sides)
         if isinstance(node.op, ast.Add) and left is not None and right is not None:
             return derived(*sides, value=left + right)
         return derived(*sides)
+
+    def _joined_path(self, node: ast.BinOp, sides: list[Maybe]) -> pathlib.PurePath | None:
+        """``folder / name``, if both are known."""
+        plain = [one.value for side in sides for one in side if isinstance(one, Known | Derived)]
+        match node.op, plain:
+            case ast.Div(), [pathlib.PurePath() as folder, str() | pathlib.PurePath() as name]:
+                return folder / name
+        return None
 
     def of_JoinedStr(self, node: ast.JoinedStr, scope: Scope) -> Maybe:
         parts: list[Maybe] = []

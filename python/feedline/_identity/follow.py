@@ -12,6 +12,7 @@ things that a condition decides between.
 ``statements``         what code assigns, and which of several blocks runs
 ``expressions``        what an expression may stand for, by its kind
 ``conditions``         what decides whether something is true
+``changes``            which fields calls have read, and which were changed since
 ``effects``            whether code did anything that others may notice
 ``calls``              what happens when something is called; then, by what it is:
 ``functions``          ... the user's functions
@@ -19,7 +20,9 @@ things that a condition decides between.
 ``builtin_functions``  ... Python's own functions
 ``library_methods``    ... methods that aren't the user's
 ``telling``            ... what only prints, logs or writes
+``files``              which files are read and written
 ``command_line``       what a parser gives that the loader calls itself
+``additions``          what is added to lists and dicts that exist
 ``attributes``         what is found by a name
 ``containers``         what is found by a key or an iteration
 ``modules``            what is imported
@@ -34,15 +37,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from feedline._identity.additions import Additions
 from feedline._identity.attributes import Attributes
 from feedline._identity.builtin_functions import BuiltinFunctions
 from feedline._identity.calls import Calls
+from feedline._identity.changes import Changes
 from feedline._identity.classes import Classes
 from feedline._identity.conditions import Conditions
 from feedline._identity.containers import Containers
 from feedline._identity.effects import Effects
 from feedline._identity.entries import Entry
 from feedline._identity.expressions import Expressions
+from feedline._identity.files import Files
 from feedline._identity.functions import Functions
 from feedline._identity.library_methods import LibraryMethods
 from feedline._identity.modules import Modules
@@ -58,14 +64,17 @@ class Follower:
     def __init__(self, root_globals: dict[str, Any]) -> None:
         """Nothing was followed yet; names of ``root_globals`` need no module before them."""
         self.effects = Effects()
+        self.changes = Changes()
         self.recorder = Recorder(
             root_globals,
             meet=lambda value, label: self.uses.meet(value, label),
+            meet_container=lambda value: self.additions.meet(value),
             use_target=lambda path: self.modules.use_target(path),
         )
         self.uses = Uses(self)
         self.objects = Objects(self)
         self.modules = Modules(self)
+        self.additions = Additions(self)
         self.attributes = Attributes(self)
         self.containers = Containers(self)
         self.conditions = Conditions(self)
@@ -74,6 +83,7 @@ class Follower:
         self.calls = Calls(self)
         self.functions = Functions(self)
         self.classes = Classes(self)
+        self.files = Files(self)
         self.builtins = BuiltinFunctions(self)
         self.methods = LibraryMethods(self)
 
@@ -81,4 +91,8 @@ class Follower:
         """Everything that a function reaches, and what of it can't be compared."""
         function = self.recorder.known(make_loader, "make_loader")
         self.uses.use(self.calls.call((function,), [], {}))
-        return self.recorder.entries(self.uses.follow_all), dict(self.recorder.opaque)
+        self.uses.follow_all()
+        self.additions.count_all = True  # for digests go through what stands there now
+        self.recorder.digest_all(self.uses.follow_all)
+        self.files.finish()
+        return self.recorder.entries(), dict(self.recorder.opaque)

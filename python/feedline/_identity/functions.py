@@ -7,9 +7,11 @@ import ast
 import builtins
 import collections
 import types
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from feedline._identity import sources
+from feedline._identity.changes import Place
 from feedline._identity.origin import is_user_function
 from feedline._identity.part import Part
 from feedline._identity.values import (
@@ -34,6 +36,8 @@ _MOST_NESTING = 100
 # A function that calls itself is followed so often; what it is given then is used.
 _MOST_ROUNDS = 2
 _MOST_LEVELS = 6
+# A call whose fields have changed since is followed so often.
+_MOST_REPEATS = 8
 # More calls than this are not followed.
 _MOST_CALLS = 20_000
 # With so many different things that are made on the way a function is followed; then with all.
@@ -46,6 +50,7 @@ class _Returned(NamedTuple):
     value: Maybe
     has_effects: bool
     raises: bool
+    reads: Mapping[Place, int] = {}
 
 
 class Functions(Part):
@@ -55,6 +60,8 @@ class Functions(Part):
         """Nothing was called yet."""
         super().__init__(follower)
         self._returned: dict[Any, _Returned] = {}
+        # How often each of these calls was followed.
+        self._repeats: collections.Counter[Any] = collections.Counter()
         self._depth = 0
         # How deep in statements and expressions we are.
         self.nesting = 0
@@ -192,8 +199,11 @@ class Functions(Part):
             tuple(tuple(map(key_of, one)) for one in args),
             tuple((name, tuple(map(key_of, one))) for name, one in sorted(keywords.items())),
         )
-        if key in self._returned:
-            before = self._returned[key]
+        before = self._returned.get(key)
+        if before is not None and (
+            self._changes.are_current(before.reads) or self._repeats[key] >= _MOST_REPEATS
+        ):
+            self._changes.read_again(before.reads)
             self._effects.count += before.has_effects
             self._effects.raises += before.raises
             return before.value
@@ -234,6 +244,7 @@ class Functions(Part):
             self._follower.uses.todo.append(later)
             self._recorder.alive.append(node)
             return ()
+        self._repeats[key] += 1
         # Until it has returned, a function that calls itself returns nothing that is known.
         self._returned[key] = _Returned((), has_effects=True, raises=True)
         self._recorder.alive += [atom, *args, *keywords.values()]
@@ -249,7 +260,8 @@ class Functions(Part):
         self._depth += 1
         self._rounds[id(node)] += 1
         try:
-            value = self._follower.statements.run(node, scope)
+            with self._changes.noting_reads() as reads:
+                value = self._follower.statements.run(node, scope)
         finally:
             self._effects.tests = tests
             self._depth -= 1
@@ -257,7 +269,7 @@ class Functions(Part):
         # Whoever calls it doesn't know what decides about it there.
         self._effects.count += self._effects.mutations > mutations
         self._returned[key] = _Returned(
-            value, self._effects.count > effects, self._effects.raises > raises
+            value, self._effects.count > effects, self._effects.raises > raises, reads
         )
         if made:
             contexts.setdefault(made, []).append(value)

@@ -7,8 +7,10 @@ import pathlib
 import uuid
 from collections.abc import Mapping
 
+from feedline._identity.additions import takes_additions
 from feedline._identity.command_line import Parser
 from feedline._identity.data_loaders import what_is_loaded
+from feedline._identity.files import Content
 from feedline._identity.part import Part
 from feedline._identity.telling import tells
 from feedline._identity.values import (
@@ -39,14 +41,23 @@ _COMPUTING_METHODS = {
 } - _MOVES
 
 
+# What adds to a list, a set or a dict.
+_ADDS = {"append", "appendleft", "add", "extend", "extendleft", "update", "insert"}
+
+
 class LibraryMethods(Part):
     """What calling them reaches, and what they may return."""
 
     def call(self, atom: LibraryMethod, args: list[Maybe], keywords: dict[str, Maybe]) -> Maybe:
         receiver, name = atom.receiver, atom.name
         value = receiver.value if isinstance(receiver, Known) else None
+        found = self._follower.files.call_method(receiver, name, args)
+        if found is not None:
+            return found
         if tells(atom):
             return ()
+        if isinstance(value, Content):
+            return derived((receiver,))  # what is read of a file, by whatever method
         inner = receiver.receiver if isinstance(receiver, Parent) else receiver
         if isinstance(inner, Made) and name == "__setattr__" and len(args) == 2:
             names = constants(args[0])
@@ -73,6 +84,9 @@ class LibraryMethods(Part):
             found = self._follower.containers.item(receiver, args[0])
             self._follower.containers.set_item(receiver, args[0], join(*args[1:2]))
             return join(found, *args[1:2])
+        if isinstance(receiver, Known) and name == "setdefault" and len(args) == 2:
+            if takes_additions(value):
+                return self._follower.additions.set_default(receiver, args[0], args[1])
         if is_mapping and name in ("get", "pop", "setdefault") and args:
             self._effects.count += name != "get"
             return join(self._follower.containers.item(receiver, args[0]), *args[1:2])
@@ -111,6 +125,9 @@ class LibraryMethods(Part):
                     else one,
                 )
             return ()
+        if isinstance(receiver, Known) and name in _ADDS and takes_additions(value):
+            self._add(receiver, args, keywords)
+            return ()
         self._effects.count += 1
         if isinstance(receiver, Items) and name == "pop":
             return join(*receiver.items)
@@ -120,7 +137,7 @@ class LibraryMethods(Part):
             # Whatever it does, with what it is given: to the container, or with it.
             self._follower.uses.use_all(args, keywords)
             return derived((receiver,))
-        if name in ("append", "add", "extend", "update", "insert", "setdefault"):
+        if name in _ADDS:
             self._recorder.note_filled(receiver)
         # What a base class is told when an object is made says nothing of the object's methods.
         if isinstance(receiver, Parent) and name in ("__init__", "__new__"):
@@ -128,6 +145,17 @@ class LibraryMethods(Part):
             return self._follower.uses.use_all(args, what_is_loaded(owner, keywords))
         self._follower.uses.use((receiver,))
         return self._follower.uses.use_all(args, keywords)
+
+    def _add(self, receiver: Known, args: list[Maybe], keywords: dict[str, Maybe]) -> None:
+        """``append`` and its like, of a container that exists."""
+        entries = dict(keywords)
+        for one in args:
+            if isinstance(receiver.value, dict):
+                entries.update(self._follower.containers.spread_keywords(one))
+            else:
+                self._follower.additions.add(receiver, None, one)
+        for key, value in entries.items():
+            self._follower.additions.add(receiver, (Known(key, ""),), value)
 
     def _declare(
         self, parser: Parser, name: str, args: list[Maybe], keywords: dict[str, Maybe]

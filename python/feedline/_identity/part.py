@@ -15,4 +15,5 @@ class Part:
         """Belong to a follower, which may not have all of its parts yet."""
         self._follower = follower
         self._effects = follower.effects
+        self._changes = follower.changes
         self._recorder = follower.recorder

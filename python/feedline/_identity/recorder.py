@@ -27,12 +27,16 @@ class Recorder:
     """Labels, and the values, sources and versions that stand under them."""
 
     def __init__(
-        self, root_globals: dict[str, Any], meet: Meet, use_target: Callable[[str], None]
+        self,
+        root_globals: dict[str, Any],
+        meet: Meet,
+        meet_container: Callable[[Any], bool],
+        use_target: Callable[[str], None],
     ) -> None:
         """Begin with nothing; names of ``root_globals`` need no module before them.
 
-        ``meet`` is told of what a digest only names, ``use_target`` of what a configuration names
-        for a library to make.
+        ``meet`` and ``meet_container`` are told of what a digest comes across (``Digester``),
+        ``use_target`` of what a configuration names for a library to make.
         """
         self._use_target = use_target
         self._root_globals = root_globals
@@ -50,7 +54,7 @@ class Recorder:
         self._caches: set[str] = set()
         # Labels of what a library was given, and which.
         self._given_to: dict[str, str] = {}
-        self._digester = Digester(meet, self._root_name)
+        self._digester = Digester(meet, meet_container, self._root_name)
 
     def distinct(self, label: str, owner: object) -> str:
         """The label of something that belongs to an object; other objects' are numbered."""
@@ -128,8 +132,17 @@ class Recorder:
         if isinstance(base, Known) and "." in base.label and isinstance(base.value, dict | list):
             self._caches.add(base.label)
 
-    def entries(self, follow_all: Callable[[], None]) -> list[Entry]:
-        """Everything, once there is nothing more to follow: a digest may meet further objects."""
+    def note_file(self, label: str, text: str, digest: str, *, is_content: bool) -> None:
+        """A file that is read. One of the two loaders may find none."""
+        self._texts[label] = Entry(label, text, digest, "lazy" if is_content else "unsure")
+
+    def forget(self, label: str) -> None:
+        """What was read of a file that can't be compared."""
+        for one in [one for one in self._texts if _belongs(one, label)]:
+            del self._texts[one]
+
+    def digest_all(self, follow_all: Callable[[], None]) -> None:
+        """Digest what has counted, until there is nothing more: digests meet further objects."""
         done: dict[str, int] = {}
         while True:
             follow_all()
@@ -140,6 +153,8 @@ class Recorder:
                 first, done[label] = done.get(label, 0), len(self._values[label])
                 for value in self._values[label][first : done[label]]:
                     self._enter(self._numbered(label, value), value, 3)
+
+    def entries(self) -> list[Entry]:
         for label, (what, digest) in self._digester.unsure.items():
             self._texts[label] = Entry(label, what, digest, "unsure")
         return folded(sorted(map(self._of_kind, self._texts.values())))
@@ -178,18 +193,22 @@ class Recorder:
 
     def _kind(self, label: str) -> str:
         """Fields that the loader's own code sets are filled when it runs: before or after."""
-        bare = re.sub(r"^(class of |items of |order of |\w+\()", "", label)
         for kind, labels in (("unsure", self._caches), ("lazy", self.lazy)):
-            if any(
-                bare == one or bare.startswith((f"{one}.", f"{one}[", f"{one})", f"{one} ("))
-                for one in labels
-            ):
+            if any(_belongs(label, one) for one in labels):
                 return kind
         return ""
 
     @property
     def opaque(self) -> dict[str, str]:
         return self._digester.opaque
+
+
+def _belongs(label: str, owner: str) -> bool:
+    """Whether a label is that of an object, or of a part of it."""
+    bare = re.sub(r"^(class of |items of |order of |\w+\(|'[^']*' in )", "", label)
+    return bare == owner or bare.startswith(
+        tuple(f"{owner}{end}" for end in (".", "[", ")", " (", ","))
+    )
 
 
 def _fields_of(value: Any) -> list[tuple[str, Any]] | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from feedline._identity import sources
+from feedline._identity.files import Content
 from feedline._identity.part import Part
 from feedline._identity.syntax import assigned, captured, leaves, name_of, raises_again
 from feedline._identity.values import (
@@ -188,12 +189,13 @@ class Statements(Part):
     def on_With(self, node: ast.With | ast.AsyncWith, scope: Scope) -> None:
         for item in node.items:
             value = self._follower.expressions.value(item.context_expr, scope)
-            self._follower.uses.use(value)
             self._use_suppressing(item.context_expr)
-            is_sink = len(value) == 1 and isinstance(value[0], Known) and not value[0].label
-            self._effects.count += not is_sink
+            is_file = bool(value) and all(map(_is_file, value))
+            if not is_file:
+                self._follower.uses.use(value)
+            self._effects.count += not is_file
             if item.optional_vars is not None:
-                self.assign(item.optional_vars, value if is_sink else (), scope)
+                self.assign(item.optional_vars, value if is_file else (), scope)
         self.block(node.body, scope)
 
     on_AsyncWith = on_With
@@ -344,6 +346,11 @@ def _has_name(element: Maybe, *, is_by_name: bool) -> bool:
     if not isinstance(first, Known | Derived) or not isinstance(first.value, str):
         return False
     return is_by_name or isinstance(first, Derived) or is_constant(first)
+
+
+def _is_file(atom: Atom) -> bool:
+    """What ``open`` gives."""
+    return isinstance(atom, Known) and (not atom.label or isinstance(atom.value, Content))
 
 
 def _is_plain(atom: Atom) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from feedline._identity.command_line import CommandLine, Parser
+from feedline._identity.files import Content
 from feedline._identity.origin import is_container, is_user, is_user_class, is_user_function
 from feedline._identity.part import Part
 from feedline._identity.values import (
@@ -115,6 +116,7 @@ class Uses(Part):
             self._recorder.put(f"order of {label}", keys)
 
     def add_item(self, items: Items, value: Maybe) -> None:
+        self._changes.change(items, ...)
         items.items.append(chosen(value, self._effects.tests))
         items.count = join(items.count, self._effects.tests)
         if items.is_used:
@@ -122,6 +124,8 @@ class Uses(Part):
 
     def add_entry(self, table: Table, key: Any, value: Maybe) -> None:
         value = chosen(value, self._effects.tests)
+        if len(join(table.items.get(key, ()), value)) != len(table.items.get(key, ())):
+            self._changes.change(table, key)
         table.items[key] = value
         table.count = join(table.count, self._effects.tests)
         if table.is_used:
@@ -129,6 +133,8 @@ class Uses(Part):
 
     def add_rest(self, table: Table, value: Maybe) -> None:
         value = chosen(value, self._effects.tests)
+        if len(join(table.rest, value)) != len(table.rest):
+            self._changes.change(table, ...)
         table.rest = join(table.rest, value)
         if table.is_used:
             self.use(value)
@@ -160,10 +166,13 @@ class Uses(Part):
         """An object that exists: its content, and what its code reaches."""
         self._recorder.alive.append(value)
         self.recorded.add(id(value))
+        self._follower.additions.use(value)
         if compared_as_a_whole(value):
             for one in list(self.written.get(id(value), {}).values()):
                 self.use(one)
-        if not label:
+        if isinstance(value, Content):
+            self._follower.files.use(value)
+        elif not label:
             self._recorder.note_path(value, f"path {value!r}")
         elif isinstance(value, types.ModuleType):
             if is_user(value) and value.__name__ != "__main__":

@@ -1,0 +1,31 @@
+"""Whole scripts: jobs that differ in what doesn't matter share a loader, others are told apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.identity_scripts import differing
+from support.programs import programs
+
+SAME, OTHER = programs("same"), programs("other")
+
+
+@pytest.mark.parametrize("how", SAME)
+def test_scripts_that_load_the_same(how: str, tmp_path: Path) -> None:
+    program = SAME[how]
+    first, second = (program.identity(tmp_path, job) for job in ("first", "second"))
+    assert differing(first, second) == set()
+    assert ", ".join(first.opaque) == program.how.get("said", "")
+    if "other" in program.how:
+        assert differing(first, program.identity(tmp_path, "other"))
+
+
+@pytest.mark.parametrize("how", OTHER)
+def test_scripts_that_load_something_else(how: str, tmp_path: Path) -> None:
+    program = OTHER[how]
+    first, again, second = (program.identity(tmp_path, job) for job in ("first", "first", "second"))
+    assert differing(first, again) == set()
+    assert ", ".join(first.opaque) == program.how.get("said", "")
+    assert "said" in program.how or differing(first, second)
