@@ -5,6 +5,7 @@
 //! | [`log`] | the log of samples: what may be overwritten, and where a consumer begins |
 //! | [`leases`] | which samples of the log one consumer still needs |
 //! | [`shard`] | how the ranks of one job share an epoch |
+//! | [`plan`] | which sample stands at each place of an epoch |
 //! | [`server`] | the server's state machine |
 //! | [`consumer`] | a consumer's state machine |
 //! | [`message`] | what the two say to each other |
@@ -22,6 +23,7 @@ pub mod leases;
 pub mod log;
 pub mod message;
 pub mod page;
+pub mod plan;
 pub mod server;
 pub mod shard;
 mod time;
