@@ -34,16 +34,19 @@ impl<'a> Producer<'a> {
             let claimed = shared.change(|state| {
                 let claim = state.machine.claim(samples, bytes, &shared.head, shared.meter.time());
                 state.producer_sleeps = matches!(claim, Claim::Wait(_));
-                let Claim::Granted(run) = claim else { return Err(claim) };
-                let Run { first, byte_start, .. } = run;
-                let span = Span { samples: first..first + samples, bytes: byte_start..byte_start + bytes };
-                Ok((run, state.slots().claim(span).expect("the log grants no sample twice")))
-            });
+                match claim {
+                    Claim::Granted(run) => {
+                        let bytes = run.byte_start..run.byte_start + bytes;
+                        let span = Span { samples: run.first..run.first + samples, bytes };
+                        Ok(Ok((run, state.slots().claim(span).expect("the log grants no sample twice"))))
+                    }
+                    Claim::Wait(wait) => Ok(Err(wait)),
+                    Claim::Halted(stop) => Err(stop),
+                }
+            })?;
             match claimed {
                 Ok(claimed) => return Ok(claimed),
-                Err(Claim::Wait(wait)) => self.wait(wait, &mut inside)?,
-                Err(Claim::Halted(stop)) => return Err(stop.into()),
-                Err(Claim::Granted(_)) => unreachable!("it was claimed"),
+                Err(wait) => self.wait(wait, &mut inside)?,
             }
         }
     }

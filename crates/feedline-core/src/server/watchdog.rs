@@ -6,8 +6,8 @@
 //!         └── it came back: start anew
 //! ```
 //!
-//! A source is inside of its call, or fills what it has claimed, on threads of its own, while there is nothing else that the server
-//! could wait for; whenever it commits a claim or gives one back, it starts anew.
+//! The server waits for its source while the source is in a call, and while threads of the source fill claims and nothing else
+//! is left to do. Each claim that is committed or given back starts the time anew.
 //!
 //! A source can't be interrupted, and finding out where it is may need what it holds (Python's GIL). So a thread of its own
 //! asks, never two at once, and its answer after a second is taken. The time inside the source counts whether or not a consumer
