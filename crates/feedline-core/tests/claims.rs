@@ -5,6 +5,7 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use feedline_core::Failure;
 use feedline_core::batch::Value;
@@ -208,6 +209,24 @@ fn claims_survive_the_replacement_of_their_ring() {
         filling.join().unwrap();
     })
     .unwrap();
+}
+
+/// Its threads hang with claims in hand, and there is nobody else whom the server could wait for.
+#[test]
+fn a_source_that_does_not_fill_what_it_has_claimed_is_given_up() {
+    for (name, samples, why) in [("full", 200, "the ring is full"), ("claimed", 100, "everything is claimed")] {
+        let (mut source, claims) = lent(samples);
+        let options = Options { loader_timeout_secs: Some(Duration::from_millis(300)), ..one_epoch() };
+        let serving = serving(name, options, &mut source, || {
+            let mut consumer = Consumer::attach(support::config(name, 10), &mut || Ok(())).unwrap();
+            let mut open: Vec<Claim> = (0..10).map(|_| claims.recv().unwrap()).collect();
+            commit(open.remove(0));
+            assert_eq!(next(&mut consumer, LENT_BYTES).unwrap().len(), 10);
+            let error = consumer.next(&mut || Ok(())).unwrap_err().to_string();
+            assert!(error.contains("gave up on its loader"), "{why}: {error}");
+        });
+        serving.unwrap();
+    }
 }
 
 #[test]

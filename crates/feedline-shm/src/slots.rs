@@ -91,8 +91,10 @@ impl Claimable {
 
     /// Nobody fills them any more: they may be claimed again. Those of another ring are let go of.
     pub fn free(&mut self, slots: Slots) {
-        if self.has(&slots)
-            && let Some(index) = self.claimed.iter().position(|span| *span == slots.span)
+        // Taken apart, so that they are gone: nobody writes there after this.
+        let Slots { lanes, span } = slots;
+        if Arc::ptr_eq(&self.lanes, &lanes)
+            && let Some(index) = self.claimed.iter().position(|claimed| *claimed == span)
         {
             self.claimed.swap_remove(index);
         }

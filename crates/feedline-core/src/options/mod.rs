@@ -179,6 +179,9 @@ mod tests {
             (Name::history_dir, "/no/such/folder".into(), "is not a folder"),
             (Name::state_file, Value::Int(3), "is not a path"),
             (Name::replay, "yes".into(), "is neither True nor False"),
+            (Name::whole_batches, Value::Int(0), "is neither True nor False"),
+            (Name::whole_batches, Value::Int(1), "is neither True nor False"),
+            (Name::allow_pickle, Value::Nothing, "is neither True nor False"),
         ] {
             assert_eq!(options.set(name, &given).map_err(|refused| refused.why), Err(why.to_owned()), "{name:?}");
         }

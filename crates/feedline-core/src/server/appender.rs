@@ -43,7 +43,7 @@ impl Appender<'_, '_> {
 
     /// The number in the epoch of the sample that is claimed next. It goes back if a claim is given back.
     pub fn index(&mut self) -> Result<u64, Halt> {
-        self.0.wait_until(|state| !state.machine.log().is_broken())?;
+        self.0.wait_for_source(|state| !state.machine.log().is_broken())?;
         Ok(self.0.next_index())
     }
 

@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::State;
 use super::meter::Doing;
 use super::producer::Producer;
+use super::watchdog::Inside;
 use crate::source::Halt;
 
 /// The longest sleep without a call of the caller's hook.
@@ -25,32 +26,35 @@ impl From<Stop> for Halt {
     }
 }
 
-impl Producer<'_> {
+impl<'a> Producer<'a> {
     /// Claims the next samples and their memory, and waits for space if needed.
     pub fn claim(&mut self, samples: u64, bytes: u64) -> Result<(Run, Slots), Halt> {
+        let (shared, mut inside) = (self.shared, None);
         loop {
-            let shared = self.shared;
             let claimed = shared.change(|state| {
                 let claim = state.machine.claim(samples, bytes, &shared.head, shared.meter.time());
                 state.producer_sleeps = matches!(claim, Claim::Wait(_));
-                let Claim::Granted(run) = claim else { return Err(claim) };
-                let Run { first, byte_start, .. } = run;
-                let span = Span { samples: first..first + samples, bytes: byte_start..byte_start + bytes };
-                Ok((run, state.slots().claim(span).expect("the log grants no sample twice")))
-            });
+                match claim {
+                    Claim::Granted(run) => {
+                        let bytes = run.byte_start..run.byte_start + bytes;
+                        let span = Span { samples: run.first..run.first + samples, bytes };
+                        Ok(Ok((run, state.slots().claim(span).expect("the log grants no sample twice"))))
+                    }
+                    Claim::Wait(wait) => Ok(Err(wait)),
+                    Claim::Halted(stop) => Err(stop),
+                }
+            })?;
             match claimed {
                 Ok(claimed) => return Ok(claimed),
-                Err(Claim::Wait(wait)) => self.wait(wait)?,
-                Err(Claim::Halted(stop)) => return Err(stop.into()),
-                Err(Claim::Granted(_)) => unreachable!("it was claimed"),
+                Err(wait) => self.wait(wait, &mut inside)?,
             }
         }
     }
 
     /// Waits until the log may begin its next epoch.
     pub fn wait_for_epoch(&mut self) -> Result<(), Halt> {
+        let (shared, mut inside) = (self.shared, None);
         loop {
-            let shared = self.shared;
             let start = shared.change(|state| {
                 let start = state.machine.may_begin_epoch(&shared.head, shared.meter.time());
                 state.producer_sleeps = matches!(start, EpochStart::Wait(_));
@@ -59,7 +63,7 @@ impl Producer<'_> {
             match start {
                 EpochStart::Now => return Ok(()),
                 EpochStart::Halted => return Err(Halt::Stopped),
-                EpochStart::Wait(wait) => self.wait(wait)?,
+                EpochStart::Wait(wait) => self.wait(wait, &mut inside)?,
             }
         }
     }
@@ -96,9 +100,28 @@ impl Producer<'_> {
         }
     }
 
-    fn wait(&mut self, wait: Wait) -> Result<(), Halt> {
+    /// Waits until those who fill claims have brought something about, under the eyes of the watchdog.
+    pub fn wait_for_source(&mut self, mut is_so: impl FnMut(&mut State) -> bool) -> Result<(), Halt> {
+        let shared = self.shared;
+        if shared.change(&mut is_so) {
+            return Ok(());
+        }
+        let _inside = shared.watch.enter(&shared.meter);
+        self.wait_until(is_so)
+    }
+
+    /// `inside` is there for as long as the source is what is waited for, however often.
+    fn wait(&mut self, wait: Wait, inside: &mut Option<Inside<'a>>) -> Result<(), Halt> {
+        if wait != Wait::ForSource {
+            *inside = None;
+        }
         match wait {
             Wait::Sleep => self.sleep(),
+            Wait::ForSource => {
+                let shared = self.shared;
+                inside.get_or_insert_with(|| shared.watch.enter(&shared.meter));
+                self.sleep()
+            }
             Wait::GrowFor(window) => {
                 self.grow_for_consumers(window);
                 Ok(())
@@ -151,9 +174,12 @@ impl Producer<'_> {
             self.shared.lock().machine.members().values().map(|member| Arc::clone(&member.page.bell)).collect();
         let mut fds = vec![PollFd::new(&self.shared.producer_bell, PollFlags::IN)];
         fds.extend(bells.iter().map(|bell| PollFd::new(&**bell, PollFlags::IN)));
-        let before = self.shared.meter.turn(Doing::Waiting);
+        let meter = &self.shared.meter;
+        let before = meter.doing();
+        // What is spent on waiting for the source is the source's time.
+        meter.turn(if before == Doing::Loading { Doing::Loading } else { Doing::Waiting });
         let _ = poll(&mut fds, Some(&SLICE));
-        self.shared.meter.turn(before);
+        meter.turn(before);
         self.shared.producer_bell.clear();
         bells.iter().for_each(|bell| bell.clear());
         (self.poll)().map_err(Halt::from)

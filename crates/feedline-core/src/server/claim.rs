@@ -105,7 +105,7 @@ impl Claim {
             state.batches += u64::from(run.samples == *left);
             state.bytes += bytes;
         }
-        shared.wake_producer(&state);
+        shared.returned(&state);
         drop(state);
         fault::point("server:announced");
     }
@@ -120,6 +120,6 @@ impl Drop for Claim {
         let mut state = self.shared.lock();
         state.slots().free(slots);
         state.machine.give_back(self.run.first);
-        self.shared.wake_producer(&state);
+        self.shared.returned(&state);
     }
 }

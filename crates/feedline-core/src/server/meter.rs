@@ -98,6 +98,11 @@ impl Meter {
         Doing::from(before)
     }
 
+    /// What the producer does.
+    pub fn doing(&self) -> Doing {
+        Doing::from(self.doing.load(Ordering::Relaxed))
+    }
+
     /// When the producer last changed its activity.
     pub fn last_turn(&self) -> Duration {
         Duration::from_nanos(self.since.load(Ordering::Relaxed))

@@ -158,8 +158,9 @@ impl Shared {
         outcome
     }
 
-    /// Something was committed or given back.
-    fn wake_producer(&self, state: &State) {
+    /// A claim was committed or given back.
+    fn returned(&self, state: &State) {
+        self.watch.returned();
         if state.producer_sleeps {
             self.producer_bell.ring();
         }

@@ -191,12 +191,7 @@ impl Producer<'_> {
     /// Everything is claimed: waits until it is filled. False if some of it was given back, and is to be claimed again.
     fn has_settled(&mut self) -> Result<bool, Halt> {
         let before = self.next_index();
-        let shared = Arc::clone(self.shared);
-        let is_filling = shared.lock().machine.log().is_filling();
-        if is_filling {
-            let _inside = shared.watch.enter(&shared.meter);
-            self.wait_until(|state| !state.machine.log().is_filling())?;
-        }
+        self.wait_for_source(|state| !state.machine.log().is_filling())?;
         Ok(self.next_index() == before)
     }
 

@@ -102,10 +102,10 @@ impl Producer<'_> {
         Ok(prepared)
     }
 
-    /// Copies what was not there yet when this was last called. True if there was nothing.
-    fn transfer(&self, prepared: &mut Prepared) -> bool {
+    /// Copies what was not there yet when this was last called.
+    fn transfer(&self, prepared: &mut Prepared) {
         if self.ring.is_none() {
-            return true;
+            return;
         }
         let rest: Vec<Slots> = {
             let mut state = self.shared.lock();
@@ -114,14 +114,12 @@ impl Producer<'_> {
             let slots = state.slots();
             rest.into_iter().map(|span| slots.claim(span).expect("nobody fills what is intact")).collect()
         };
-        let is_empty = rest.is_empty();
         for mut old in rest {
             let mut new = prepared.slots.claim(old.span().clone()).expect("nobody fills a ring that nobody knows");
             new.copy_from(&mut old);
             prepared.slots.free(new);
             self.shared.lock().slots().free(old);
         }
-        is_empty
     }
 
     /// Makes a ring known, and does under the same lock what goes with it. Nothing is claimed meanwhile, so each turn has less to

@@ -1,10 +1,13 @@
 //! Notices a source that doesn't return, finds out where it hangs, and notifies the consumers.
 //!
 //! ```text
-//! inside the source ──loader_warn──▶ ask ──▶ warn, notify consumers ──twice the time──▶ ask ──▶ …
-//!         │                                                                  loader_timeout──▶ ask ──▶ the feed fails
+//! waiting for the source ──loader_warn──▶ ask ──▶ warn, notify consumers ──twice the time──▶ ask ──▶ …
+//!         │                                                                         loader_timeout──▶ ask ──▶ the feed fails
 //!         └── it came back: start anew
 //! ```
+//!
+//! The server waits for its source while the source is in a call, and while threads of the source fill claims and nothing else
+//! is left to do. Each claim that is committed or given back starts the time anew.
 //!
 //! A source can't be interrupted, and finding out where it is may need what it holds (Python's GIL). So a thread of its own
 //! asks, never two at once, and its answer after a second is taken. The time inside the source counts whether or not a consumer
@@ -42,8 +45,10 @@ pub type Ask = dyn Fn(&mut dyn FnMut(String)) + Send + Sync;
 /// What the producer notes for the watchdog.
 #[derive(Default)]
 pub(super) struct Watch {
-    /// Odd while the source is being called.
+    /// Odd while the source is waited for.
     calls: AtomicU64,
+    /// How many claims it has committed or given back.
+    returned: AtomicU64,
     thread: AtomicI32,
     ask: Mutex<Option<Arc<Ask>>>,
 }
@@ -58,17 +63,36 @@ impl Watch {
         self.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
     }
 
-    /// The source is being called until this is dropped.
+    /// The source is waited for until this is dropped.
     pub fn enter<'a>(&'a self, meter: &'a Meter) -> Inside<'a> {
         meter.turn(Doing::Loading);
-        self.count();
+        count(&self.calls);
         Inside { watch: self, meter }
     }
 
-    /// One thread alone counts, so it needs no atomic addition, which would wait for all that it has written.
-    fn count(&self) {
-        self.calls.store(self.calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    /// The source has committed a claim, or given one back. Whoever counts has the state's lock.
+    pub fn returned(&self) {
+        count(&self.returned);
     }
+
+    /// What was last heard of the source, and whether it is waited for.
+    fn heard(&self) -> (Heard, bool) {
+        let calls = self.calls.load(Ordering::Relaxed);
+        let heard = Heard { calls, returned: self.returned.load(Ordering::Relaxed) };
+        (heard, !calls.is_multiple_of(2))
+    }
+}
+
+/// Counts what one thread at a time counts: an atomic addition would wait for all that this thread has written.
+fn count(number: &AtomicU64) {
+    number.store(number.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
+
+/// How often the source has come back, in one way or the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Heard {
+    calls: u64,
+    returned: u64,
 }
 
 pub(super) struct Inside<'a> {
@@ -78,21 +102,21 @@ pub(super) struct Inside<'a> {
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        self.watch.count();
+        count(&self.watch.calls);
         self.meter.turn(Doing::Copying);
     }
 }
 
 /// The control thread's part.
 pub(super) struct Watchdog {
-    call: u64,
-    /// How long the call has lasted, as seen in steps.
+    heard: Heard,
+    /// How long nothing was heard of it while it was waited for, as seen in steps.
     inside: Duration,
     checked: Instant,
-    /// When to warn about this call next.
+    /// When to warn about it next.
     warn_at: Option<Duration>,
     asking: Option<Asking>,
-    /// The last warning about this call, and which connections have been sent it.
+    /// The last warning about it, and which connections have been sent it.
     warning: Option<Stuck>,
     notified: BTreeSet<u64>,
     /// Connections that asked by themselves, and the answer for them.
@@ -103,7 +127,7 @@ pub(super) struct Watchdog {
 impl Watchdog {
     pub fn new() -> Self {
         Self {
-            call: 0,
+            heard: Heard::default(),
             inside: Duration::ZERO,
             checked: Instant::now(),
             warn_at: None,
@@ -132,12 +156,12 @@ impl Watchdog {
     }
 
     /// Checks the source; `anybody` is attached. Returns a failure if the feed should give up on it.
-    pub fn check(&mut self, shared: &Shared, anybody: bool) -> Option<Failure> {
+    pub fn look(&mut self, shared: &Shared, anybody: bool) -> Option<Failure> {
         let step = self.checked.elapsed().min(LONGEST_STEP);
         self.checked = Instant::now();
-        let call = shared.watch.calls.load(Ordering::Relaxed);
-        if call != self.call || call.is_multiple_of(2) {
-            self.start_anew(shared, call);
+        let (heard, is_waited_for) = shared.watch.heard();
+        if heard != self.heard || !is_waited_for {
+            self.start_anew(shared, heard);
             return None;
         }
         self.inside += step;
@@ -170,12 +194,12 @@ impl Watchdog {
         None
     }
 
-    fn start_anew(&mut self, shared: &Shared, call: u64) {
+    fn start_anew(&mut self, shared: &Shared, heard: Heard) {
         if self.warning.take().is_some() {
             let secs = secs_text(self.inside.as_secs_f64());
             tracing::info!("feed {:?}: its loader goes on, after {secs} s", shared.name);
         }
-        self.call = call;
+        self.heard = heard;
         self.inside = Duration::ZERO;
         self.warn_at = shared.options.loader_warn_secs;
         self.answer = None;
@@ -185,13 +209,13 @@ impl Watchdog {
 
     /// Where the source is, for a person; `None` while that is being found out.
     fn place(&mut self, shared: &Shared) -> Option<String> {
-        let call = self.call;
+        let heard = self.heard;
         // An answer is valid for a second: a consumer that asks all the time keeps nobody busy.
         self.asking.take_if(|asking| {
             let is_used_up = asking.is_used && asking.began.elapsed() >= ANSWER;
-            asking.is_done() && (is_used_up || asking.call != call)
+            asking.is_done() && (is_used_up || asking.heard != heard)
         });
-        let asking = self.asking.get_or_insert_with(|| Asking::start(shared, call));
+        let asking = self.asking.get_or_insert_with(|| Asking::start(shared, heard));
         if !asking.is_done() && asking.began.elapsed() < ANSWER {
             return None;
         }
@@ -220,8 +244,8 @@ impl Watchdog {
 
 /// A question under way, or answered.
 struct Asking {
-    /// During which call of the source.
-    call: u64,
+    /// What was last heard of the source when it began.
+    heard: Heard,
     began: Instant,
     said: Arc<Mutex<Said>>,
     is_used: bool,
@@ -236,7 +260,7 @@ struct Said {
 }
 
 impl Asking {
-    fn start(shared: &Shared, call: u64) -> Self {
+    fn start(shared: &Shared, heard: Heard) -> Self {
         let ask = shared.watch.ask.lock().clone();
         let said = Arc::new(Mutex::new(Said::default()));
         let notes = Arc::clone(&said);
@@ -248,7 +272,7 @@ impl Asking {
             }
         };
         let thread = std::thread::Builder::new().name("feedline-ask".into()).spawn(run).ok();
-        Self { call, began: Instant::now(), said, is_used: false, thread }
+        Self { heard, began: Instant::now(), said, is_used: false, thread }
     }
 
     fn is_done(&self) -> bool {
@@ -269,4 +293,24 @@ fn children_text() -> String {
         let _ = writeln!(text, "    and {} more", children.len() - MAX_CHILDREN);
     }
     if text.is_empty() { text } else { format!("  its server's child processes:\n{text}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_is_heard_of_when_its_call_ends_and_when_it_returns_a_claim() {
+        let (watch, meter) = (Watch::default(), Meter::new());
+        assert!(!watch.heard().1);
+        let inside = watch.enter(&meter);
+        let (called, is_waited_for) = watch.heard();
+        assert!(is_waited_for);
+        watch.returned();
+        let (returned, is_waited_for) = watch.heard();
+        assert!(is_waited_for && returned != called);
+        drop(inside);
+        let (ended, is_waited_for) = watch.heard();
+        assert!(!is_waited_for && ended != returned);
+    }
 }

@@ -49,6 +49,8 @@ pub enum Claim {
 pub enum Wait {
     /// Sleeps until a consumer's bell rings, or for a tenth of a second.
     Sleep,
+    /// The same, until the source has filled what it has claimed: nothing else is to be waited for.
+    ForSource,
     /// Makes a ring with a window of so many samples, or says that it can't ([`Server::refuse_larger`]).
     GrowFor(u64),
     /// Makes a ring twice as large for these ranks, each of which needs more at once than fits, or says that it can't
@@ -98,7 +100,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         }
         // A consumer that starves waits for what is being filled, and nobody is in the way of that.
         if self.log.is_filling() {
-            return Claim::Wait(Wait::Sleep);
+            return Claim::Wait(Wait::ForSource);
         }
         let in_the_way: Vec<_> = self.log.in_the_way(samples, bytes).iter().map(Stalled::from).collect();
         if somebody_starves {

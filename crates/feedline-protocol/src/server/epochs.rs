@@ -61,8 +61,11 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         // A consumer that lets go of less, and then waits for this epoch, rings all the same.
         head.want(self.log.wanted_for_epoch());
         self.refresh(now);
+        if self.log.is_filling() {
+            return EpochStart::Wait(Wait::ForSource);
+        }
         let somebody_may_come = self.log.would_jump() && !self.has_settled(now);
-        if somebody_may_come || self.log.is_filling() {
+        if somebody_may_come {
             return EpochStart::Wait(Wait::Sleep);
         }
         if self.log.can_begin_epoch() {

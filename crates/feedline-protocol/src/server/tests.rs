@@ -225,6 +225,31 @@ fn another_cursor_has_its_own_time() {
 }
 
 #[test]
+fn a_full_log_waits_for_those_who_fill_its_claims_and_then_for_its_consumers() {
+    let mut feed = Feed::new(options(), 20);
+    feed.join(1, Entry::EpochStart, None, at(0));
+    feed.server.begin_epoch(0, &feed.head);
+    let Claim::Granted(run) = feed.server.claim(20, 0, &feed.head, at(0)) else { panic!("there is room") };
+    assert_eq!(feed.server.claim(1, 0, &feed.head, at(0)), Claim::Wait(Wait::ForSource));
+    feed.server.commit(run.first, &feed.head);
+    assert_eq!(feed.server.claim(1, 0, &feed.head, at(0)), Claim::Wait(Wait::Sleep));
+}
+
+/// Somebody may still write where the next epoch would begin.
+#[test]
+fn an_epoch_waits_for_those_who_fill_claims_of_an_abandoned_one() {
+    let mut feed = Feed::new(options(), 20);
+    feed.server.begin_epoch(0, &feed.head);
+    let Claim::Granted(run) = feed.server.claim(5, 0, &feed.head, at(0)) else { panic!("there is room") };
+    feed.join(1, Entry::At { epoch: 1, index: 0 }, None, at(0));
+    assert_eq!(feed.server.halted(&feed.head, at(0)), Ok(()), "another may come who needs this epoch");
+    assert_eq!(feed.server.halted(&feed.head, at(1)), Err(Halt::Abandoned));
+    assert_eq!(feed.server.may_begin_epoch(&feed.head, at(1)), EpochStart::Wait(Wait::ForSource));
+    feed.server.give_back(run.first);
+    assert_eq!(feed.server.may_begin_epoch(&feed.head, at(1)), EpochStart::Now);
+}
+
+#[test]
 fn a_life_as_planned() {
     let (mut server, head) = (Server::<Page, Pid>::new(options()), Head::default());
     assert_eq!(server.phase(), Phase::Starting);

@@ -264,7 +264,7 @@ impl ServerProcess {
         self.producer_at = now;
         let size = self.machine.log().size();
         match wait {
-            Wait::Sleep => self.producer_at = now + SLICE,
+            Wait::Sleep | Wait::ForSource => self.producer_at = now + SLICE,
             Wait::GrowFor(window) => {
                 if !self.replace(size.widened(window, 0), Vec::new()) {
                     self.machine.refuse_larger("no memory");

@@ -88,9 +88,7 @@ impl Form for Switch {
 impl Kind<bool> for Switch {
     fn parse(&self, given: &Value) -> Result<bool, Refused> {
         match given {
-            Value::Nothing => Ok(false),
             Value::Bool(value) => Ok(*value),
-            Value::Int(number) => Ok(*number != 0),
             _ => Err(Refused::new("is neither True nor False", "give one of them")),
         }
     }
