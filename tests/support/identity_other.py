@@ -14,8 +14,9 @@ from support.identity_other_loops import OTHER_LOOPS
 from support.identity_other_options import OTHER_OPTIONS
 from support.identity_other_scripts import OTHER_SCRIPTS
 from support.identity_other_values import OTHER_VALUES
+from support.identity_scripts import collected
 
-_THEMES = (
+OTHER = collected(
     OTHER_VALUES,
     OTHER_COMPUTED,
     OTHER_CODE,
@@ -29,7 +30,3 @@ _THEMES = (
     OTHER_OPTIONS,
     OTHER_LOOPS,
 )
-
-OTHER = {how: text for theme in _THEMES for how, text in theme.items()}
-
-assert len(OTHER) == sum(map(len, _THEMES)), "two variants of one name"

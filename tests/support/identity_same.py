@@ -10,8 +10,9 @@ from support.identity_same_messages import SAME_MESSAGES
 from support.identity_same_options import SAME_OPTIONS
 from support.identity_same_scripts import SAME_SCRIPTS
 from support.identity_same_whole_configs import SAME_WHOLE_CONFIGS
+from support.identity_scripts import collected
 
-_THEMES = (
+SAME = collected(
     SAME_FUNCTIONS,
     SAME_DATASETS,
     SAME_CONFIGS,
@@ -21,7 +22,3 @@ _THEMES = (
     SAME_IDIOMS,
     SAME_OPTIONS,
 )
-
-SAME = {how: text for theme in _THEMES for how, text in theme.items()}
-
-assert len(SAME) == sum(map(len, _THEMES)), "two variants of one name"

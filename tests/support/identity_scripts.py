@@ -46,6 +46,13 @@ class D(Dataset):
 """
 
 
+def collected(*themes: dict[str, str]) -> dict[str, str]:
+    """The scripts of all themes, by name."""
+    found = {how: text for theme in themes for how, text in theme.items()}
+    assert len(found) == sum(map(len, themes)), "two scripts of one name"
+    return found
+
+
 @contextmanager
 def arguments(*argv: str) -> Iterator[None]:
     before = sys.argv

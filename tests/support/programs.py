@@ -44,8 +44,8 @@ class Program:
 
     def identity(self, folder: Path, job: str) -> Identity:
         """What the loader is known by that a job shares."""
-        values = self.how.get("$", "").split(" | ")
-        text = self.text.replace("$", values[job == "second" and len(values) - 1])
+        one, _, other = self.how.get("$", "$").partition(" | ")
+        text = self.text.replace("$", other if other and job == "second" else one)
         line = self.how.get(job, self.how.get("first", ""))
         script, *files = re.split(r"^=== ", text, flags=re.MULTILINE)
         for path, content in [("train.py", script), *(one.split("\n", 1) for one in files)]:

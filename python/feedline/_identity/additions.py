@@ -68,10 +68,12 @@ class Additions(Part):
     def keep(self, base: Known, key: Any, value: Maybe) -> None:
         """What a ``defaultdict`` makes for a key when that is read first."""
         self._tables.setdefault(id(base.value), Table({})).items[key] = value
+        self._note_holders(id(base.value))
 
     def of_key(self, base: Known, key: Any) -> Maybe:
         """What a key may lead to since something was added."""
-        self._read.add((id(base.value), key))
+        # What is added under a key that isn't known may be found by this one.
+        self._read |= {(id(base.value), key), (id(base.value), None)}
         table = self._tables.get(id(base.value))
         if table is None:
             return ()
@@ -95,7 +97,9 @@ class Additions(Part):
     def use(self, value: Any) -> None:
         """All of a container counts."""
         table = self._tables.get(id(value))
-        if table is not None:
+        if table is None:
+            self.read_by_others(value)
+        else:
             self._follower.uses.use((table,))
 
     def meet(self, value: Any) -> bool:

@@ -250,6 +250,10 @@ class Attributes(Part):
             return ()
 
     def set(self, base: Atom | None, name: str, value: Maybe) -> None:
+        setter = self._property_setter(base, name)
+        if setter:
+            self._follower.calls.call(setter, [value], {})
+            return
         if isinstance(base, Made):
             setter = self.user_method(base, "__setattr__")
             if setter:
@@ -272,6 +276,16 @@ class Attributes(Part):
             self._follower.uses.use((base,))  # which of the objects has it from now on
         else:
             self._follower.uses.use(value)
+
+    def _property_setter(self, base: Atom | None, name: str) -> Maybe:
+        if not isinstance(base, Known | Made):
+            return ()
+        cls = base.cls if isinstance(base, Made) else type(base.value)
+        found = inspect.getattr_static(cls, name, None) if isinstance(cls, type) else None
+        function = found.fset if isinstance(found, property) else None
+        if not isinstance(function, types.FunctionType) or not is_user_function(function):
+            return ()
+        return (Bound(self._recorder.known(function, function.__qualname__), base),)
 
     def set_field(self, made: Made, name: str, value: Maybe) -> None:
         """What ``object.__setattr__`` does; a subclass of dict may have it as an entry, too."""

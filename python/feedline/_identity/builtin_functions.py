@@ -87,6 +87,10 @@ class BuiltinFunctions(Part):
             return (SINK,)
         if id(value) in _MAKES_EMPTY and not args and not keywords:
             return (Table({}) if value is dict else Items([]),)
+        if value is collections.deque:
+            each = self._follower.containers.each(args[0]) if args else []
+            how_many = join(*args[1:], *keywords.values())
+            return None if each is None else (Items(list(each), count=how_many),)
         parsed = self._follower.files.parse(value, args[0]) if args else None
         if parsed is not None:
             return parsed

@@ -106,7 +106,7 @@ class Calls(Part):
         if isinstance(atom, Known):
             return self._call_known(atom, args, keywords)
         if isinstance(atom, Function):
-            return self._follower.functions._call_node(
+            return self._follower.functions.call_node(
                 atom.node, args, keywords, atom.scope, atom.scope.globals, atom.owner, atom
             )
         if isinstance(atom, Bound):

@@ -270,7 +270,7 @@ class Expressions(Part):
                     self._follower.statements.assign(one.target, element, inside)
                     tests = [self._decide(condition, inside) for condition in one.ifs]
                     if None not in tests:
-                        further.append((inside, join(before, *(each for each in tests if each))))
+                        further.append((inside, join(before, *(test for test in tests if test))))
                         kept.append(number)
                 order = value[0].order if len(value) == 1 and isinstance(value[0], Items) else None
                 if order is not None and is_ordered:

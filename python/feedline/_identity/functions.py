@@ -112,7 +112,7 @@ class Functions(Part):
             else None
         )
         scope = Scope(variables, None, function.__globals__)
-        return self._call_node(
+        return self.call_node(
             node,
             args,
             keywords,
@@ -145,7 +145,7 @@ class Functions(Part):
         }
         scope = Scope(defaults, None, function.__globals__)
         atom = self._recorder.known(function, "")
-        return self._call_node(node, args, keywords, scope, function.__globals__, None, atom)
+        return self.call_node(node, args, keywords, scope, function.__globals__, None, atom)
 
     def _use_decorated(self, function: types.FunctionType) -> None:
         """What a library's decorator has made of the user's functions still calls them."""
@@ -184,7 +184,7 @@ class Functions(Part):
                 found = further or found
             self._follower.uses.use(found)
 
-    def _call_node(
+    def call_node(
         self,
         node: sources.FunctionNode,
         args: list[Maybe],
@@ -235,7 +235,7 @@ class Functions(Part):
                 before, self._rounds = self._rounds, rounds
                 try:
                     self._follower.uses.use(
-                        self._call_node(node, args, keywords, outer, globals_, owner, atom)
+                        self.call_node(node, args, keywords, outer, globals_, owner, atom)
                     )
                 finally:
                     self._rounds = before

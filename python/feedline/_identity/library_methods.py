@@ -115,13 +115,13 @@ class LibraryMethods(Part):
             for key, one in keywords.items():
                 self._follower.uses.add_entry(receiver, key, one)
             return ()
-        if isinstance(receiver, Items) and name in ("append", "add", "insert", "extend", "update"):
+        if isinstance(receiver, Items) and name in _ADDS:
             self._effects.mutations += 1
             for one in args:
                 self._follower.uses.add_item(
                     receiver,
                     self._follower.containers.elements(one)
-                    if name in ("extend", "update")
+                    if name in ("extend", "extendleft", "update")
                     else one,
                 )
             return ()
@@ -129,7 +129,7 @@ class LibraryMethods(Part):
             self._add(receiver, args, keywords)
             return ()
         self._effects.count += 1
-        if isinstance(receiver, Items) and name == "pop":
+        if isinstance(receiver, Items) and name in ("pop", "popleft"):
             return join(*receiver.items)
         if isinstance(receiver, Parser):
             return self._declare(receiver, name, args, keywords)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import importlib.machinery
 import os
@@ -10,7 +11,7 @@ import sys
 from typing import Any
 
 from feedline._identity import sources
-from feedline._identity.origin import is_user_module
+from feedline._identity.origin import is_library_file, is_user_module
 from feedline._identity.part import Part
 from feedline._identity.values import Maybe
 
@@ -45,13 +46,13 @@ class Modules(Part):
 
     def use_file(self, module: str, path: str) -> None:
         """All of a module's source, and of the user's modules that it imports."""
-        if (
-            not path.endswith(".py")
-            or not is_user_module(module)
-            or ("file", path) in self._follower.uses._begun
-        ):
-            return
-        self._follower.uses._begun.add(("file", path))
+        # A library that isn't imported yet is known by nothing but its folder.
+        is_user = is_user_module(module) and not is_library_file(path)
+        if path.endswith(".py") and is_user:
+            act = functools.partial(self._use_source, module, path)
+            self._follower.uses.once(("file", path), act)
+
+    def _use_source(self, module: str, path: str) -> None:
         try:
             with open(path, encoding="utf-8", errors="replace") as file:
                 tree = ast.parse(file.read())
@@ -60,11 +61,15 @@ class Modules(Part):
         self._recorder.note_source(
             f"module {module}", os.path.basename(path), sources.digest_of(tree)
         )
+        is_package = os.path.basename(path) == "__init__.py"
+        package = module if is_package else module.rpartition(".")[0]
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 names = [one.name for one in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                names = [node.module]
+            elif isinstance(node, ast.ImportFrom):
+                origin = imported_from(node, package)
+                # What is imported from a package may be a module of it.
+                names = [origin, *(f"{origin}.{one.name}" for one in node.names)]
             else:
                 continue
             for name in names:
@@ -76,3 +81,12 @@ class Modules(Part):
         module, _, name = path.rpartition(".")
         for found in self.module(module) if module and is_user_module(module) else ():
             self._follower.uses.use(self._follower.attributes.get(found, name))
+
+
+def imported_from(node: ast.ImportFrom, package: str) -> str:
+    """The module that a ``from`` names, in a module of a package."""
+    if not node.level:
+        return node.module or ""
+    parts = package.split(".")
+    parts = parts[: len(parts) - node.level + 1]
+    return ".".join([*parts, *([node.module] if node.module else [])])

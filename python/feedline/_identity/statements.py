@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from feedline._identity import sources
 from feedline._identity.files import Content
+from feedline._identity.modules import imported_from
 from feedline._identity.part import Part
 from feedline._identity.syntax import assigned, captured, leaves, name_of, raises_again
 from feedline._identity.values import (
@@ -271,16 +272,14 @@ class Statements(Part):
             scope.variables[one.asname or name] = self._follower.modules.module(name)
 
     def on_ImportFrom(self, node: ast.ImportFrom, scope: Scope) -> None:
-        name = node.module or ""
-        if node.level:
-            package = str(scope.globals.get("__package__") or "").split(".")
-            package = package[: len(package) - node.level + 1]
-            name = ".".join([*package, *([name] if name else [])])
+        name = imported_from(node, str(scope.globals.get("__package__") or ""))
         module = self._follower.modules.module(name)
         for one in node.names:
             found = self._follower.modules.module(f"{name}.{one.name}", quietly=True)
             if module and not found:
                 found = self._follower.attributes.get(module[0], one.name)
+            if not found:
+                self._follower.modules.use_unimported(f"{name}.{one.name}")
             scope.variables[one.asname or one.name] = found
 
     def _branches(self, blocks: list[list[ast.stmt]], scope: Scope) -> None:
