@@ -12,8 +12,14 @@ use feedline_protocol::{EpochLength, FeedState, UNKNOWN};
 use crate::rng::Rng;
 
 /// What one side wrote, in order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Stores(RefCell<Vec<(u8, u64)>>);
+
+impl Default for Stores {
+    fn default() -> Self {
+        Self(RefCell::new(Vec::with_capacity(512)))
+    }
+}
 
 impl Stores {
     fn write(&self, word: u8, value: u64) {

@@ -92,6 +92,15 @@ impl Ring {
         (0..slot.len_bytes.div_ceil(CELL_BYTES)).all(is_own).then_some(slot)
     }
 
+    /// What stands at these positions of the log, if all of it is still there.
+    pub fn read(&self, positions: Range<u64>) -> Option<Vec<Sample>> {
+        let mut samples = Vec::with_capacity((positions.end - positions.start) as usize);
+        for position in positions {
+            samples.push(self.get(position)?);
+        }
+        Some(samples)
+    }
+
     /// What stands at a position of the log, if all of it is still there.
     pub fn get(&self, position: u64) -> Option<Sample> {
         self.slot(position).map(|slot| slot.sample)

@@ -16,6 +16,8 @@ pub struct Scenario {
     pub seed: u64,
     pub feed: Feed,
     pub consumers: Vec<Job>,
+    /// From then on no fault is injected, and everybody must make progress.
+    pub calm: Duration,
     pub faults: Vec<(Duration, Fault)>,
 }
 
@@ -138,14 +140,16 @@ impl Scenario {
             consumers.iter_mut().for_each(|job| job.think_micros = job.think_micros.min(rng.pick(&paces)));
         }
         share_among_ranks(&rng, &feed, &mut consumers);
-        let mut faults: Vec<_> = (0..rng.pick(&[0, 1, 2, 3, 6])).map(|_| fault(&rng, consumers.len())).collect();
+        // Where everything is quick, hundreds of epochs pass in a second.
+        let calm = Duration::from_millis(if is_rapid { 1000 } else { 2500 });
+        let mut faults: Vec<_> = (0..rng.pick(&[0, 1, 2, 3, 6])).map(|_| fault(&rng, calm, consumers.len())).collect();
         // What seldom comes together by itself.
         match rng.below(8) {
             0 => load_places(&rng, &feed, &mut consumers),
-            1 if consumers.len() > 2 => faults = lose_two_servers(&rng, &mut consumers),
+            1 if consumers.len() > 2 => faults = lose_two_servers(&rng, calm, &mut consumers),
             _ => {}
         }
-        Self { seed, feed, consumers, faults }
+        Self { seed, feed, consumers, calm, faults }
     }
 }
 
@@ -164,9 +168,9 @@ fn load_places(rng: &Rng, feed: &Feed, consumers: &mut [Job]) {
 }
 
 /// The second consumer stands still while the server is lost twice, and the third comes for the first time in between.
-fn lose_two_servers(rng: &Rng, consumers: &mut [Job]) -> Vec<(Duration, Fault)> {
+fn lose_two_servers(rng: &Rng, calm: Duration, consumers: &mut [Job]) -> Vec<(Duration, Fault)> {
     let millis = Duration::from_millis;
-    let first = millis(rng.within(200, 1000));
+    let first = calm.mul_f64(rng.within(8, 40) as f64 / 100.0);
     let second = first + millis(rng.within(60, 400));
     consumers.iter_mut().for_each(|job| job.reconnects = true);
     consumers[..2].iter_mut().for_each(|job| job.starts = millis(rng.below(100)));
@@ -213,8 +217,8 @@ fn share_among_ranks(rng: &Rng, feed: &Feed, consumers: &mut [Job]) {
     }
 }
 
-fn fault(rng: &Rng, consumers: usize) -> (Duration, Fault) {
-    let at = Duration::from_micros(rng.below(2_000_000));
+fn fault(rng: &Rng, calm: Duration, consumers: usize) -> (Duration, Fault) {
+    let at = Duration::from_micros(rng.below(calm.as_micros() as u64 * 4 / 5));
     let which = rng.below(consumers as u64) as usize;
     let secs = Duration::from_millis(rng.pick(&[50, 300, 900, 2500]));
     let fault = match rng.below(13) {

@@ -16,9 +16,7 @@ use crate::rng::Rng;
 use crate::scenario::{Fault, Scenario};
 use crate::server::ServerProcess;
 
-/// From here on no fault is injected, and everybody must make progress.
-const CALM: Duration = Duration::from_millis(2500);
-/// By then everybody must have read these epochs.
+/// So long after the last fault, everybody must have read these epochs.
 const DEADLINE: Duration = Duration::from_secs(300);
 /// Epochs that everybody must read when it is calm.
 const EPOCHS: u64 = 2;
@@ -111,7 +109,7 @@ impl World {
             if self.steps > MOST_STEPS {
                 return Err(format!("no end after {MOST_STEPS} steps: {}", self.state()));
             }
-            if self.now > CALM + DEADLINE {
+            if self.now > self.scenario.calm + DEADLINE {
                 return Err(format!("somebody waits for ever: {}", self.state()));
             }
             let (actor, at) = self.next();
@@ -133,13 +131,13 @@ impl World {
         let is_done = |consumer: &ConsumerProcess| consumer.outcome.is_some() || consumer.epochs_read >= EPOCHS;
         // Those who start together wait for each other, however long that takes.
         let waits_for_more = self.server.as_ref().is_some_and(|server| !server.machine.members().has_begun());
-        let waits_for_more = waits_for_more && self.now > CALM + DEADLINE / 2;
+        let waits_for_more = waits_for_more && self.now > self.scenario.calm + DEADLINE / 2;
         self.is_calm && (waits_for_more || self.consumers.iter().all(is_done))
     }
 
     /// Whoever can run first; of several, any.
     fn next(&self) -> (Actor, Duration) {
-        let mut first = (Actor::Calm, if self.is_calm { Duration::MAX } else { CALM });
+        let mut first = (Actor::Calm, if self.is_calm { Duration::MAX } else { self.scenario.calm });
         let mut among = 1;
         let mut consider = |actor: Actor, at: Duration| {
             let at = at.max(self.now);

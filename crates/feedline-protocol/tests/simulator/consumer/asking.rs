@@ -164,7 +164,7 @@ impl ConsumerProcess {
         let (Some(machine), Some(memory)) = (&mut self.machine, &self.memory) else { return Ok(()) };
         let lead = machine.lead();
         machine.begin_take(cut, memory);
-        let samples: Option<Vec<_>> = (cut.first..cut.until).map(|position| memory.ring.get(position)).collect();
+        let samples = memory.ring.read(cut.first..cut.until);
         let is_copied = memory.ring.shape.skips;
         if is_copied && memory.reader.oldest() > cut.first {
             // Overwritten meanwhile: look again.
