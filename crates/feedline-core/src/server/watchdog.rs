@@ -156,7 +156,7 @@ impl Watchdog {
     }
 
     /// Checks the source; `anybody` is attached. Returns a failure if the feed should give up on it.
-    pub fn look(&mut self, shared: &Shared, anybody: bool) -> Option<Failure> {
+    pub fn check(&mut self, shared: &Shared, anybody: bool) -> Option<Failure> {
         let step = self.checked.elapsed().min(LONGEST_STEP);
         self.checked = Instant::now();
         let (heard, is_waited_for) = shared.watch.heard();
