@@ -25,7 +25,11 @@ pub use self::memfd::Memfd;
 use crate::RingError;
 
 /// A stretch of bytes of fixed length that several processes can map.
-pub trait Memory: fmt::Debug + Send + Sync {
+///
+/// # Safety
+/// Mappings rely on what the methods promise: the descriptor is always of the same memory, and that never becomes shorter. Once
+/// [`Self::seal_writer`] has returned, nobody can map it for writing.
+pub unsafe trait Memory: fmt::Debug + Send + Sync {
     /// What is mapped.
     fn fd(&self) -> BorrowedFd<'_>;
 

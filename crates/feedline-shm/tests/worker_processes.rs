@@ -1,5 +1,5 @@
-//! How a worker process writes into a sealed ring: it gets the ring's descriptor, and maps it, before the seal. So it is with the
-//! next ring, which replaces the first while the worker is in the middle of a claim.
+//! How a worker process writes into a sealed ring: it gets the ring's descriptor, and maps it, before the seal. The same is true of
+//! the next ring, which replaces the first.
 //!
 //! The worker is this program again, started with its end of a socket as standard input.
 

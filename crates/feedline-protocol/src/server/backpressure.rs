@@ -98,8 +98,9 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         {
             return Claim::Granted(run);
         }
-        // A consumer that starves waits for what is being filled, and nobody is in the way of that.
+        // A consumer that starves waits for what is being filled, and nobody is in the way of that: nothing is asked of consumers.
         if self.log.is_filling() {
+            head.want_nothing();
             return Claim::Wait(Wait::ForSource);
         }
         let in_the_way: Vec<_> = self.log.in_the_way(samples, bytes).iter().map(Stalled::from).collect();

@@ -6,7 +6,7 @@ use super::*;
 use crate::fakes::{Head, Page, Pid};
 use crate::log::Committed;
 use crate::log::Lag;
-use crate::message::{Answer, Entry, Join, Others};
+use crate::message::{Answer, Entry, Join, Others, UNKNOWN};
 
 const STALL: Duration = Duration::from_secs(10);
 
@@ -231,8 +231,10 @@ fn a_full_log_waits_for_those_who_fill_its_claims_and_then_for_its_consumers() {
     feed.server.begin_epoch(0, &feed.head);
     let Claim::Granted(run) = feed.server.claim(20, 0, &feed.head, at(0)) else { panic!("there is room") };
     assert_eq!(feed.server.claim(1, 0, &feed.head, at(0)), Claim::Wait(Wait::ForSource));
+    assert_eq!(feed.head.wanted.get(), UNKNOWN, "consumers can't help");
     feed.server.commit(run.first, &feed.head);
     assert_eq!(feed.server.claim(1, 0, &feed.head, at(0)), Claim::Wait(Wait::Sleep));
+    assert_eq!(feed.head.wanted.get(), 5);
 }
 
 /// Somebody may still write where the next epoch would begin.

@@ -65,7 +65,9 @@ impl FileMemory {
     }
 }
 
-impl Memory for FileMemory {
+// SAFETY: the descriptor is private, made by `create_in` or checked by `accept`, whose caller answers for the file's length; the
+// only one that could write is closed by `seal_writer`.
+unsafe impl Memory for FileMemory {
     fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -58,7 +58,9 @@ impl Memfd {
     }
 }
 
-impl Memory for Memfd {
+// SAFETY: the descriptor is private, and the kernel keeps the seals: on the length from `fix_length` on, on writers from
+// `seal_writer` on. What a peer sent has them already, or is not accepted.
+unsafe impl Memory for Memfd {
     fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
