@@ -70,12 +70,16 @@ impl Returns {
 }
 
 impl ServerProcess {
+    /// Whether it may hold the place of consumers of a server that was lost.
+    pub fn waits_for_returns(&self, now: Duration) -> bool {
+        self.returns.first.is_some_and(|(first, _)| now < first + self.feed.stall_timeout)
+    }
+
     /// The servers of whose consumers its own can tell the next one. Of others it has heard, while it holds their place: unless
     /// the log had gone on before.
     pub fn known(&self, now: Duration) -> Servers {
         let own = Servers::one(self.number);
-        let waits = self.returns.first.is_some_and(|(first, _)| now < first + self.feed.stall_timeout);
-        if waits && !self.returns.was_preceded { own.and(self.returns.heard) } else { own }
+        if self.waits_for_returns(now) && !self.returns.was_preceded { own.and(self.returns.heard) } else { own }
     }
 
     /// Whether a consumer that had a place at the server `lost` came back in time for the others to wait for it. The first one
