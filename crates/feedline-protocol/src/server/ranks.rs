@@ -84,6 +84,10 @@ impl<Q: Process> Ranks<Q> {
         peer: &Peer<Q>,
         now: Time,
     ) -> Result<Place, TooLate> {
+        if peer.process.is_dead() {
+            // What it asked for before it ended is no part of its job's next start.
+            return log.join(id, entry).map_err(|Gone { until }| TooLate { epoch: entry.epoch(), until });
+        }
         self.reap(log);
         self.forget_former_start(log, rank);
         let asked = asked_place(entry);

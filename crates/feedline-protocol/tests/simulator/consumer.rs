@@ -63,6 +63,8 @@ pub struct ConsumerProcess {
     pub stopped_until: Duration,
     /// How many epochs it has read since it was last counted.
     pub epochs_read: u64,
+    /// It has read one in all.
+    pub has_read_epoch: bool,
     pub judge: Judge,
     /// Which start of its job it belongs to, where it is a rank.
     pub run: usize,
@@ -133,6 +135,7 @@ impl ConsumerProcess {
             at: starts,
             stopped_until: Duration::ZERO,
             epochs_read: 0,
+            has_read_epoch: false,
             judge: Judge::new(job.config),
             run: 0,
             moved: starts,

@@ -221,6 +221,18 @@ fn a_rank_that_comes_again_ends_the_rounds_of_its_former_start() {
 }
 
 #[test]
+fn a_join_that_arrives_after_its_process_has_ended_is_part_of_no_round() {
+    let (mut log, mut ranks) = (log(), Ranks::default());
+    fill(&mut log);
+    let place = start(&mut ranks, &mut log, 0).ok().unwrap();
+    let ended = Peer { connection: 5, process: Watched(5, Rc::new(Cell::new(true))) };
+    assert!(ranks.join(&mut log, 5, rank(1), Entry::EpochStart, &ended, NOW).is_ok());
+    assert!(ranks.is_waiting(&log) && !ranks.reap(&mut log), "for the one that lives");
+    assert_eq!(start(&mut ranks, &mut log, 1).ok().unwrap(), place);
+    assert!(ranks.rounds.is_empty());
+}
+
+#[test]
 fn a_half_read_round_whose_place_is_gone_is_no_bar() {
     let (mut log, mut ranks) = half_read(5);
     let place = start(&mut ranks, &mut log, 1).ok().unwrap();

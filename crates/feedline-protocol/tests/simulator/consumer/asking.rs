@@ -115,6 +115,7 @@ impl ConsumerProcess {
     /// What a loop does between two epochs: a validation, a checkpoint, nothing.
     fn finish_epoch(&mut self, now: Duration, effects: &mut Effects) {
         self.epochs_read += 1;
+        self.has_read_epoch = true;
         let epoch = self.machine.as_ref().map_or(0, Consumer::wanted_epoch);
         effects.events.push(Event::EpochOver { epoch: epoch.saturating_sub(1) });
         if self.rng.one_in(2) {

@@ -118,6 +118,7 @@ impl ConsumerProcess {
                     if was_joining && machine.is_joined() {
                         self.is_owed = false;
                         self.has_joined = true;
+                        self.knows = Default::default();
                         self.forget_leases();
                     }
                 }

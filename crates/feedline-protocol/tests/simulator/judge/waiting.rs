@@ -17,10 +17,15 @@ const UNSEEN: Duration = Duration::from_millis(150);
 /// For so long a consumer that woke up a moment ago may be taken for one that still starves.
 const RECENTLY: Duration = Duration::from_millis(800);
 
+/// If all who live wait, nobody is in the way. So long the source, messages, and waiting for others who resume may take.
+const NOBODY_IN_THE_WAY: Duration = Duration::from_millis(1000);
+
 /// When something was last handed to anybody, or written.
 #[derive(Default)]
 pub struct WaitingJudge {
     progress: Duration,
+    /// Since when all who live wait, and nobody is in their way.
+    free_since: Option<Duration>,
     /// Since when the server runs: its start, or the end of a stop.
     server: Duration,
     /// When each consumer had last moved when the server decided to detach some of them. Preparing a ring takes a while.
@@ -63,7 +68,15 @@ impl WaitingJudge {
         if !runs || scenario.feed.is_short_of_memory {
             return Ok(());
         }
+        let is_free = nobody_is_in_the_way(server, consumers, now);
+        self.free_since = is_free.then(|| self.free_since.unwrap_or(now));
         let limit = scenario.feed.stall_timeout + SLACK;
+        if let Some(free_since) = self.free_since
+            && consumers.iter().any(|one| one.outcome.is_none() && one.waits_since.is_some())
+            && now > free_since.max(self.progress).max(self.server) + NOBODY_IN_THE_WAY
+        {
+            return Err("all who live wait, and nobody is in their way".into());
+        }
         for (number, consumer) in consumers.iter().enumerate() {
             if consumer.outcome.is_some() || now < consumer.stopped_until {
                 continue;
@@ -109,4 +122,14 @@ impl WaitingJudge {
         }
         Ok(())
     }
+}
+
+/// Whether all who live wait, and nobody is on the way whose place is held: after a server was lost, or as a rank. A place is held
+/// for ranks while one of their job lives, or has read its part.
+fn nobody_is_in_the_way(server: &ServerProcess, consumers: &[ConsumerProcess], now: Duration) -> bool {
+    let mut living = consumers.iter().filter(|one| one.outcome.is_none() && !one.is_connecting());
+    let mut ranks = consumers.iter().filter(|one| one.job.config.shard.is_some());
+    let ranks_may_come = ranks.any(|one| !one.pid.is_dead.get() || one.has_read_epoch);
+    let all_wait = living.all(|one| one.waits_since.is_some() && now >= one.stopped_until);
+    all_wait && !ranks_may_come && !server.waits_for_returns(now)
 }

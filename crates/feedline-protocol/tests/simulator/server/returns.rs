@@ -40,7 +40,7 @@ impl Servers {
 pub(super) struct Jump {
     pub over: Range<u64>,
     pub at: Duration,
-    /// When the first of those who waited for a place by its number had asked for it.
+    /// When the first one had asked for a place by its number.
     pub first_asked: Option<Duration>,
 }
 
@@ -52,8 +52,10 @@ pub(super) struct Returns {
     was_preceded: bool,
     /// The servers of whose consumers it has heard.
     heard: Servers,
-    /// When each process asked for its place, and whether by its number.
-    asked: BTreeMap<u32, (Duration, bool)>,
+    /// When each process asked for its place.
+    asked: BTreeMap<u32, Duration>,
+    /// When the first one asked for a place by its number.
+    first_by_number: Option<Duration>,
     pub jumps: Vec<Jump>,
 }
 
@@ -65,17 +67,24 @@ impl Returns {
         } else {
             self.was_preceded |= self.first.is_none();
         }
-        self.asked.insert(pid.number, (now, matches!(join.entry, Entry::At { .. })));
+        self.asked.insert(pid.number, now);
+        if matches!(join.entry, Entry::At { .. }) {
+            self.first_by_number.get_or_insert(now);
+        }
     }
 }
 
 impl ServerProcess {
+    /// Whether it may hold the place of consumers of a server that was lost.
+    pub fn waits_for_returns(&self, now: Duration) -> bool {
+        self.returns.first.is_some_and(|(first, _)| now < first + self.feed.stall_timeout)
+    }
+
     /// The servers of whose consumers its own can tell the next one. Of others it has heard, while it holds their place: unless
     /// the log had gone on before.
     pub fn known(&self, now: Duration) -> Servers {
         let own = Servers::one(self.number);
-        let waits = self.returns.first.is_some_and(|(first, _)| now < first + self.feed.stall_timeout);
-        if waits && !self.returns.was_preceded { own.and(self.returns.heard) } else { own }
+        if self.waits_for_returns(now) && !self.returns.was_preceded { own.and(self.returns.heard) } else { own }
     }
 
     /// Whether a consumer that had a place at the server `lost` came back in time for the others to wait for it. The first one
@@ -86,21 +95,18 @@ impl ServerProcess {
         };
         // The source can't go back behind what was kept of its state.
         let has_state = self.resume.is_none_or(|at| at <= place);
-        let is_in_time = asked.get(&pid.number).is_some_and(|&(asked, _)| asked < *first + self.feed.stall_timeout);
+        let is_in_time = asked.get(&pid.number).is_some_and(|&asked| asked < *first + self.feed.stall_timeout);
         knows.has(lost) && has_state && is_in_time
     }
 
-    /// When the first one asked of those who wait for a place by its number.
+    /// When the first one asked for a place by its number, be it still here or not.
     pub(super) fn first_asked(&self) -> Option<Duration> {
-        let waits = |id: u64| matches!(self.machine.log().cursor(id), Some((_, None)));
-        let asked = |pid: &Pid| self.returns.asked.get(&pid.number).filter(|(_, is_by_number)| *is_by_number);
-        let waiting = self.links.iter().filter(|link| waits(link.id));
-        waiting.filter_map(|link| asked(&link.pid)).map(|&(at, _)| at).min()
+        self.returns.first_by_number
     }
 
     /// Whether a consumer asked for a place soon after others had asked for a later one, and the server had passed over it.
     pub fn has_hurried_past(&self, pid: &Pid, place: Mark) -> bool {
-        let Some(&(asked, _)) = self.returns.asked.get(&pid.number) else { return false };
+        let Some(&asked) = self.returns.asked.get(&pid.number) else { return false };
         let is_too_soon = |jump: &Jump| {
             jump.over.contains(&place.epoch)
                 && jump.at <= asked
