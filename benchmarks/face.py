@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from . import trial
@@ -74,7 +75,7 @@ def _main() -> None:
     with feedline.Server([batch] * _BATCHES, "bench-face", replay=True):
         feed = feedline.attach("bench-face")
         shared = feedline.attach("bench-face")
-        shared._attachment.note = "what its server printed: ..."
+        shared._attachment.server_log = Path("bench-face.log")
         transformed = feedline.attach("bench-face", transform=lambda batch: batch)
         made: Any = feedline.attach("bench-face")
         rebuilt: Any = DataLoader(made.dataset, made.batch_size, collate_fn=made.collate_fn)
