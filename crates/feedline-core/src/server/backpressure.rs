@@ -127,7 +127,7 @@ impl Producer<'_> {
             Ok(prepared) => prepared,
             Err(error) => {
                 if !std::mem::replace(&mut self.is_short_of_memory, true) {
-                    let name = &shared.name;
+                    let (name, error) = (&shared.name, error.explanation().worded(shared.launch.reader));
                     tracing::warn!("feed {name:?} waits for a consumer that stands still: without it, {error}");
                 }
                 return false;
