@@ -20,7 +20,7 @@ from feedline._errors import (
 from feedline._fork_guard import no_fork
 from feedline._shard import Shard, resolve_shard
 
-# What the core can count in a ring.
+# Far more than any memory holds.
 _MOST_SAMPLES = 2**40 - 1
 
 Join = Literal["auto", "now", "next"]
