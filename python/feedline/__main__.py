@@ -23,13 +23,16 @@ def main() -> int:
     if interrupt is not signal.SIG_IGN:
         # Python's own handler would only run once Python code runs again.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    code, command, options = cli(sys.argv[1:], [sys.executable, "-m", "feedline"])
+    code, command, options, of_server = cli(sys.argv[1:], [sys.executable, "-m", "feedline"])
     if code is not None:
         return code
     signal.signal(signal.SIGINT, interrupt)
     try:
         run: Any = importlib.import_module(_COMMANDS[command]).run
-        return int(run(**json.loads(options)))
+        arguments = json.loads(options)
+        if command == "serve":
+            arguments["options"] = of_server
+        return int(run(**arguments))
     except KeyboardInterrupt:
         return 130
 

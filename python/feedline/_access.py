@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import grp
+import operator
 import pwd
 from collections.abc import Iterable
+from typing import Any
 
 from feedline._errors import FeedValueError, explained, given, option
 
@@ -27,11 +29,20 @@ def resolve_allow(allow: Iterable[str | int]) -> tuple[list[int], list[int]]:
             gids.add(_gid(who[1:]))
         elif isinstance(who, str):
             uids.add(_uid(who))
-        elif isinstance(who, int) and not isinstance(who, bool) and 0 <= who < 2**32 - 1:
-            uids.add(who)
         else:
-            raise _unknown(repr(who), "which is no user and no group")
+            uids.add(_checked_uid(who))
     return sorted(uids), sorted(gids)
+
+
+def _checked_uid(who: Any) -> int:
+    try:
+        # NumPy's integers as well.
+        uid = operator.index(who)
+    except TypeError:
+        uid = -1
+    if isinstance(who, bool) or not 0 <= uid < 2**32 - 1:
+        raise _unknown(repr(who), "which is no user and no group")
+    return uid
 
 
 def _uid(name: str) -> int:

@@ -20,6 +20,9 @@ from feedline._errors import (
 from feedline._fork_guard import no_fork
 from feedline._shard import Shard, resolve_shard
 
+# Far more than any memory holds.
+_MOST_SAMPLES = 2**40 - 1
+
 Join = Literal["auto", "now", "next"]
 Format = Literal["torch", "numpy", "jax"]
 Mode = Literal["cow", "readonly", "copy"]
@@ -97,10 +100,10 @@ def attach(
         "batch_size": _checked_batch_size(batch_size),
         "drop_last": bool(drop_last),
         "join": join,
-        "timeout_secs": float(timeout_secs),
+        "timeout_secs": _checked_secs("timeout_secs", timeout_secs),
         "format": format,
         "mode": mode,
-        "reconnect_secs": float(reconnect_secs),
+        "reconnect_secs": _checked_secs("reconnect_secs", reconnect_secs),
         "allow_pickle": bool(allow_pickle),
         "allow": resolve_allow(allow),
         "shard": _checked_shard(shard, join),
@@ -152,12 +155,27 @@ def _checked_batch_size(batch_size: object) -> int | None:
             "  give a positive int, or None for the loader's own"
         )
     size = int(batch_size.__index__())
-    if not 1 <= size < 2**40:
+    if size < 1:
         raise BatchSizeError(
             f"batch_size={size} is not possible\n"
             "  a batch has at least one sample; None is for the loader's own batches"
         )
+    if size > _MOST_SAMPLES:
+        raise BatchSizeError(
+            f"batch_size={size} is not possible\n"
+            f"  a batch has {_MOST_SAMPLES} samples at most; None is for the loader's own batches"
+        )
     return size
+
+
+def _checked_secs(keyword: str, secs: Any) -> float:
+    """How long it is; the core refuses what is too long, or negative."""
+    try:
+        if not isinstance(secs, str | bytes):
+            return float(secs)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise FeedValueError(f"{keyword}={secs!r} is not a time to wait\n  give a number of seconds")
 
 
 def _checked_shard(shard: object, join: str) -> tuple[int, int, int] | None:

@@ -20,13 +20,13 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 SERVER_OPTIONS = tuple(keyword for keyword, *_ in _core.server_options())
 
 
-def check_options(function: str, options: Mapping[str, Any]) -> _core.ServerOptions:
+def check_options(options: Mapping[str, Any]) -> _core.ServerOptions:
     """What a server was asked for; an error for what can't be, or a keyword that there isn't."""
     resolved = dict(options)
     if "allow" in resolved:
         uids, gids = resolve_allow(resolved["allow"])
         resolved["allow"] = [*uids, *(f"@{gid}" for gid in gids)]
-    checked = _core.ServerOptions(function, resolved)
+    checked = _core.ServerOptions(resolved)
     if checked["replay"] and checked["state_file"] is not None:
         raise FeedValueError(
             explained(

@@ -92,7 +92,7 @@ class Server:
         if not isinstance(name, str):
             raise TypeError(f"a feed's name is a str, not {name!r}")
         check_name(name)
-        self._options = checked = check_options("Server", options)
+        self._options = checked = check_options(options)
         if is_one_shot(loader) and not checked["replay"]:
             epochs = checked["epochs"]
             if epochs is not None and epochs > 1:

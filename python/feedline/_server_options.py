@@ -51,7 +51,7 @@ class ServerOptions(TypedDict, total=False):
     Not given: 'block'.
     """
     epochs_ahead: int
-    """How many epochs the loader may be ahead of the slowest job; 2 if not given.
+    """How many epochs the loader may be ahead of the slowest job.
 
     Not given: 2.
     """

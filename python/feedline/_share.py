@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import sys
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -127,6 +127,8 @@ def share(
     check_mismatch(mismatch)
     checked_key(key)
     keywords = {"batch_size": batch_size, **both}
+    if "allow" in both:
+        keywords["allow"] = _kept(both["allow"])
     wanted = {
         part: _wanted(maker, f"{name}.{part}" if part else name, _of_part(keywords, part, makers))
         for part, maker in makers.items()
@@ -135,7 +137,7 @@ def share(
         one.of_server["linger_secs"] = linger_secs
         # What is wrong with them should be said here, not in the server's log.
         check_name(one.feed)
-        check_options("share", one.of_server)
+        check_options(one.of_server)
     mode = os.environ.get("FEEDLINE_MODE", "")
     if mode == "off":
         got = {part: _plain(one) for part, one in wanted.items()}
@@ -185,6 +187,14 @@ def _checked_makers(make_loader: Any, name: Any) -> dict[str, Callable[[], Any]]
     if not isinstance(name, str):
         raise TypeError(f'a feed\'s name is a str, not {name!r}\n  share(make_loader, "images")')
     return dict(make_loader) if isinstance(make_loader, Mapping) else {"": make_loader}
+
+
+def _kept(allow: Any) -> Any:
+    """What an iterator gives, which gives it once: server and consumer ask for it."""
+    if isinstance(allow, dict):
+        return {part: _kept(one) for part, one in allow.items()}
+    is_several = isinstance(allow, Iterable) and not isinstance(allow, str | bytes)
+    return tuple(allow) if is_several else allow
 
 
 def _of_part(keywords: dict[str, Any], part: str, parts: Mapping[str, object]) -> dict[str, Any]:

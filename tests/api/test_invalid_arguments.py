@@ -102,6 +102,12 @@ def test_a_batch_size_below_one(batch_size: int) -> None:
             assert read(feed) == expected(0, 10, 5)
 
 
+def test_a_batch_size_that_no_ring_can_hold() -> None:
+    with pytest.raises(feedline.BatchSizeError) as error:
+        feedline.attach("nowhere", batch_size=1 << 70)
+    refused(error, f"batch_size={1 << 70}", f"{2**40 - 1} samples at most")
+
+
 @pytest.mark.parametrize("batch_size", ["64", 2.5, [8], True])
 def test_a_batch_size_that_is_no_whole_number(batch_size: Any) -> None:
     with feedline.Server(Numbered(10, 5), "train", epochs=1):
@@ -179,6 +185,9 @@ def test_server_options_out_of_range(options: dict[str, Any]) -> None:
         ("format", "tf", ["torch", "numpy"]),
         ("mode", "rw", ["cow", "readonly", "copy"]),
         ("timeout_secs", -1, []),
+        ("timeout_secs", "a", ["a number of seconds"]),
+        ("timeout_secs", [3], ["a number of seconds"]),
+        ("reconnect_secs", "3", ["a number of seconds"]),
     ],
 )
 def test_attach_options_out_of_range(option: str, value: Any, ways: list[str]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import feedline
@@ -46,8 +47,12 @@ def test_signatures_show_every_option(function: Any) -> None:
 
 @pytest.mark.parametrize("function", [feedline.Server, feedline.serve, feedline.share])
 def test_a_keyword_that_there_is_not(function: Any) -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'histroy'"):
-        function(list, "train", histroy=0.5)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'histroy'") as error:
+        function([], "train", histroy=0.5) if function is not feedline.share else function(
+            list, "train", histroy=0.5
+        )
+    called = re.match(r"(\w+)\(\)", str(error.value))
+    assert called is None or called[1] == function.__name__, "another function than was called"
 
 
 def test_help_shows_every_option() -> None:
@@ -79,8 +84,49 @@ def test_what_cannot_be_is_refused_in_the_words_of_the_reader(keyword: str) -> N
         assert f"{keyword}=" not in message.for_command_line()
 
 
+class _Unshowable:
+    def __float__(self) -> float:
+        raise RuntimeError("no")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("keyword", "value", "said"),
+    [
+        ("linger_secs", np.array([1.0, 2.0]), "linger_secs=array([1., 2.]) is not a time to wait"),
+        ("lag", np.array(["skip"]), "lag=array(['skip'], dtype='<U4') is not one of"),
+        ("state_file", "\ud800", "state_file='\\ud800' is not a path"),
+        ("history", _Unshowable(), "history=<_Unshowable> is neither"),
+        ("epochs", 1 << 200, f"epochs={1 << 200} is too large: it is at most {2**64 - 1}"),
+        ("epochs", -(1 << 200), f"epochs={-(1 << 200)} is too small: it is at least 1"),
+        ("epochs", 1 << 20000, f"epochs={1 << 20000:#x} is too large"),
+        ("ring", "512", "ring='512' has no unit\n  write 512 without quotes for so many samples"),
+        ("stall_timeout_secs", 1e10, "is not a time to wait\n  give a number of seconds from 0 to"),
+    ],
+    ids=lambda value: str(value)[:20] if isinstance(value, str) else "",
+)
+def test_a_refusal_names_the_option_and_shows_the_value(
+    keyword: str, value: Any, said: str
+) -> None:
+    with pytest.raises(feedline.FeedValueError) as refused:
+        check_options({keyword: value})
+    assert said in str(refused.value)
+    message = refused.value.args[0]
+    assert isinstance(message, Explanation)
+    assert message.for_command_line().startswith(flag(keyword))
+
+
+def test_a_tensor_of_several_numbers_is_no_time() -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(feedline.FeedValueError, match=r"^linger_secs=tensor\(\[1., 2.\]\) is not"):
+        check_options({"linger_secs": torch.tensor([1.0, 2.0])})
+    assert check_options({"linger_secs": torch.tensor(2.0)})["linger_secs"] == 2.0
+
+
 def test_defaults_may_be_given() -> None:
-    checked = check_options("Server", OPTIONS)
+    checked = check_options(OPTIONS)
     assert {keyword: checked[keyword] for keyword in OPTIONS} == OPTIONS
 
 

@@ -24,7 +24,7 @@ from support import roles
 from support.child import say
 from support.commands import SERVED, WHEEL, Begin, begin, binary, end, environment, run
 from support.loaders import Numbered
-from support.processes import processes_with
+from support.processes import TESTS, processes_with
 from support.waiting import eventually
 
 __all__ = ["begin"]
@@ -291,6 +291,42 @@ def test_options_reach_the_server(begin: Begin) -> None:
     stats = _stats()
     assert (stats["lag"], stats["wait_for"], stats["epochs"]) == ("history", 3, 7)
     assert stats["replay"]
+
+
+def test_a_path_need_not_be_unicode(begin: Begin, tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xe9.jsonl")
+    serving = begin(*("serve", f"{FILE}:numbered", "--name", "train", "--metrics-file", str(path)))
+    serving.until("serving")
+    eventually(path.exists)
+
+
+LITTLE_MEMORY = """\
+import resource
+from support.loaders import Numbered
+
+class Loader:
+    def __iter__(self):
+        yield from Numbered(400, 10, width=200_000)
+        with open("/proc/self/statm") as statm:
+            used = int(statm.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (100 << 20),) * 2)
+"""
+
+
+def test_log_lines_name_flags(begin: Begin, start: Start, tmp_path: Path) -> None:
+    """How long the epoch is shows at its end, and then there is no memory for a history."""
+    (tmp_path / "little_memory.py").write_text(LITTLE_MEMORY)
+    serving = begin(
+        *("serve", "little_memory.py:Loader", "--name", "train", "--history", "1.0"),
+        *("--epochs", "2"),
+        cwd=tmp_path,
+        PYTHONPATH=str(TESTS),
+    )
+    serving.until("serving")
+    assert start(roles.consume, batch_size=10).exit_code() == 0
+    serving.until("goes on without a history")
+    serving.until("give a smaller --history or --ring, or --history-dir a folder")
+    assert "(batches of 2.0 MB)" in serving.said, serving.said
 
 
 def test_a_module_is_found_from_the_folder_one_is_in(begin: Begin) -> None:

@@ -23,6 +23,14 @@ from support.waiting import allow_to_go_wrong, eventually
 pytestmark = [pytest.mark.timeout(120, method="thread"), pytest.mark.usefixtures("servers_leave")]
 
 
+def test_who_is_allowed_may_come_from_an_iterator() -> None:
+    """It gives them once; server and consumer ask for them."""
+    uid = os.getuid()
+    allowed: Any = (who for who in [np.int64(uid)])
+    with feedline.share(lambda: [np.arange(8)], "train", allow=allowed, epochs=1) as feed:
+        assert [batch.tolist() for batch in feed] == [list(range(8))]
+
+
 def test_four_seeds_prepare_each_sample_once(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

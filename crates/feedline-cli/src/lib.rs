@@ -31,7 +31,7 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory, Parser};
 
-use self::args::{Cli, Command};
+use self::args::{Cli, Command, ServerOptions};
 
 /// How this program was started.
 #[derive(Clone, Debug)]
@@ -47,12 +47,14 @@ pub struct Invocation {
 pub enum Outcome {
     /// Nothing but to exit, with this code.
     Exit(u8),
-    /// A command that needs Python, with its options as JSON.
+    /// A command that needs Python.
     Python {
         /// "serve", "demo" or "bench".
         command: &'static str,
-        /// What was typed.
+        /// What was typed, as JSON.
         options: serde_json::Value,
+        /// What was typed for the server; JSON can't hold all of it.
+        server_options: ServerOptions,
     },
 }
 
@@ -82,11 +84,11 @@ fn act(command: Command, invocation: &Invocation) -> anyhow::Result<Outcome> {
     if let Command::Ls(_) | Command::Top(_) | Command::Stop(_) | Command::Dashboard(_) | Command::Metrics(_) = command {
         feedline_core::names::check_readable()?;
     }
-    let python = |command, options| Ok(Outcome::Python { command, options });
+    let python = |command, options, server_options| Ok(Outcome::Python { command, options, server_options });
     match command {
-        Command::Demo(options) => return python("demo", serde_json::to_value(options)?),
-        Command::Serve(options) => return python("serve", serde_json::to_value(options)?),
-        Command::Bench(options) => return python("bench", serde_json::to_value(options)?),
+        Command::Demo(options) => return python("demo", serde_json::to_value(options)?, ServerOptions::default()),
+        Command::Serve(options) => return python("serve", serde_json::to_value(&options)?, options.options),
+        Command::Bench(options) => return python("bench", serde_json::to_value(options)?, ServerOptions::default()),
         Command::Ls(options) => ls::run(&options)?,
         Command::Stop(options) => stop::run(&options)?,
         Command::Completions(options) => {

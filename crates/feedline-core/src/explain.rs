@@ -60,6 +60,9 @@ pub enum Said {
     Value(Value),
     /// The value that was given, as Python shows values: `history='2 GB'`, `--history "2 GB"`.
     Given(Value),
+    /// That `None` would do as well: `, or epochs=None`, `, or no --epochs`. Nothing on a command line where leaving out the flag means
+    /// something else.
+    OrNone,
 }
 
 impl Name {
@@ -83,6 +86,11 @@ impl Mention {
     fn worded(&self, reader: Reader) -> String {
         let (keyword, flag) = (self.option.keyword(), self.option.flag());
         match (reader, &self.said) {
+            (Reader::Python, Said::OrNone) => format!(", or {keyword}=None"),
+            (Reader::CommandLine, Said::OrNone) => match self.option.declared().default() {
+                Value::Nothing => format!(", or no {flag}"),
+                _ => String::new(),
+            },
             (Reader::Python, Said::Name) => format!("{keyword}="),
             (Reader::Python, Said::Value(value)) => format!("{keyword}={}", value.in_python('"')),
             (Reader::Python, Said::Given(value)) => format!("{keyword}={}", value.in_python('\'')),
@@ -132,7 +140,7 @@ impl Explanation {
     pub fn refused(option: Name, given: Value, refused: &Refused) -> Self {
         let mut hint = Text::from(refused.hint.as_str());
         if refused.or_none {
-            hint.0.extend([", or ".into(), option.of_value(Value::Nothing).into()]);
+            hint.0.push(Mention { option, said: Said::OrNone }.into());
         }
         Self::new(crate::text![option.given(given), " ", refused.why.as_str()]).hint(hint)
     }
@@ -270,12 +278,16 @@ mod tests {
         let explanation = Explanation::refused(Name::loader_warn_secs, Value::Int(-1), &refused);
         assert_eq!(
             explanation.to_string(),
-            "loader_warn_secs=-1 is not a time to wait\n  give a number of seconds greater than 0, or loader_warn_secs=None"
+            "loader_warn_secs=-1 is not a time to wait\n  give a number of seconds greater than 0, up to 1e9, or loader_warn_secs=None"
         );
         assert_eq!(
             explanation.worded(Reader::CommandLine),
-            "--loader-warn-secs -1 is not a time to wait\n  give a number of seconds greater than 0, or no --loader-warn-secs"
+            "--loader-warn-secs -1 is not a time to wait\n  give a number of seconds greater than 0, up to 1e9",
+            "leaving it out would be the default"
         );
+        let refused = options.set(Name::linger_secs, &Value::Int(-1)).unwrap_err();
+        let explanation = Explanation::refused(Name::linger_secs, Value::Int(-1), &refused);
+        assert!(explanation.worded(Reader::CommandLine).ends_with("from 0 to 1e9, or no --linger-secs"));
         let refused = options.set(Name::lag, &"wait".into()).unwrap_err();
         let explanation = Explanation::refused(Name::lag, "wait".into(), &refused);
         assert_eq!(explanation.to_string(), "lag='wait' is not one of \"block\", \"history\", \"skip\"");

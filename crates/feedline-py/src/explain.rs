@@ -1,7 +1,7 @@
 //! Explanations between Rust and `feedline._errors`: there, a text is a tuple of strings and mentions of options.
 //!
-//! A mention is a tuple: the option's keyword, what is said of it ("name", "value", "given", or "shown" for a value that only Python
-//! can show), and the value.
+//! A mention is a tuple: the option's keyword, what is said of it ("name", "value", "given", "shown" for a given value that only
+//! Python can show, "or_none"), and the value.
 
 use feedline_core::explain::{Mention, Part, Said, Text};
 use feedline_core::options::{Name, Value};
@@ -31,8 +31,9 @@ fn parts<'py>(py: Python<'py>, text: &Text) -> PyResult<Bound<'py, PyTuple>> {
         Part::Option(Mention { option, said }) => {
             let (said, value) = match said {
                 Said::Name => ("name", &Value::Nothing),
+                Said::OrNone => ("or_none", &Value::Nothing),
                 Said::Value(value) => ("value", value),
-                Said::Given(value @ Value::Other(_)) => ("shown", value),
+                Said::Given(value @ (Value::Other(_) | Value::Huge(_))) => ("shown", value),
                 Said::Given(value) => ("given", value),
             };
             Ok((option.keyword(), said, to_python(py, value)?).into_pyobject(py)?.into_any())
@@ -50,8 +51,9 @@ fn text(parts: &Bound<'_, PyTuple>) -> PyResult<Text> {
         let option = Name::of(&keyword).ok_or_else(|| PyValueError::new_err(format!("no option {keyword:?}")))?;
         let said = match said.as_str() {
             "name" => Said::Name,
-            "value" => Said::Value(from_python(&object)?),
-            "given" => Said::Given(from_python(&object)?),
+            "or_none" => Said::OrNone,
+            "value" => Said::Value(from_python(&object)),
+            "given" => Said::Given(from_python(&object)),
             "shown" => Said::Given(Value::Other(object.extract()?)),
             other => return Err(PyValueError::new_err(format!("nothing is said by {other:?}"))),
         };

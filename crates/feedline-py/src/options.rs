@@ -21,13 +21,13 @@ pub struct ServerOptions {
 
 #[pymethods]
 impl ServerOptions {
-    /// Checks the keywords that `function` was called with.
+    /// Checks the keywords that a function was called with.
     #[new]
-    fn new(function: &str, given: &Bound<'_, PyDict>) -> PyResult<Self> {
+    fn new(given: &Bound<'_, PyDict>) -> PyResult<Self> {
         let values = TABLE.iter().map(Declared::default).collect();
         let mut own = Self { options: Options::default(), values };
         for (keyword, object) in given {
-            own.set(function, &keyword.extract::<String>()?, &object)?;
+            own.set(&keyword.extract::<String>()?, &object)?;
         }
         Ok(own)
     }
@@ -41,18 +41,18 @@ impl ServerOptions {
     /// The same but for one of them.
     fn but(&self, name: &str, object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let mut own = Self { options: self.options.clone(), values: self.values.clone() };
-        own.set("but", name, object)?;
+        own.set(name, object)?;
         Ok(own)
     }
 }
 
 impl ServerOptions {
-    fn set(&mut self, function: &str, keyword: &str, object: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn set(&mut self, keyword: &str, object: &Bound<'_, PyAny>) -> PyResult<()> {
         let Some(name) = Name::of(keyword) else {
-            let message = format!("{function}() got an unexpected keyword argument '{keyword}'");
+            let message = format!("unexpected keyword argument '{keyword}': a server has no such option");
             return Err(PyTypeError::new_err(message));
         };
-        let value = from_python(object)?;
+        let value = from_python(object);
         match self.options.set(name, &value) {
             Ok(()) => self.values[name as usize] = value,
             Err(refused) => return Err(invalid(object.py(), Explanation::refused(name, value, &refused))),
@@ -73,8 +73,13 @@ pub fn server_options(py: Python<'_>) -> PyResult<Vec<Row<'_>>> {
     TABLE.iter().map(row).collect()
 }
 
-/// What a Python object is, as far as an option can be that.
-pub fn from_python(object: &Bound<'_, PyAny>) -> PyResult<Value> {
+/// What a Python object is, as far as an option can be that; how it is shown, where it isn't what it seems to be: `float()` of an
+/// array raises.
+pub fn from_python(object: &Bound<'_, PyAny>) -> Value {
+    converted(object).unwrap_or_else(|_| shown(object))
+}
+
+fn converted(object: &Bound<'_, PyAny>) -> PyResult<Value> {
     let py = object.py();
     if object.is_none() {
         return Ok(Value::Nothing);
@@ -93,19 +98,26 @@ pub fn from_python(object: &Bound<'_, PyAny>) -> PyResult<Value> {
     }
     // Numbers of NumPy and torch as well.
     if let Ok(number) = py.import("operator")?.call_method1("index", (object,)) {
-        return number.extract().map_or_else(|_| shown(object), |number| Ok(Value::Int(number)));
+        return Ok(number.extract().map_or_else(|_| huge(&number), Value::Int));
     }
     if object.hasattr("__float__")? {
         return Ok(Value::Float(py.get_type::<PyFloat>().call1((object,))?.extract()?));
     }
     if object.is_instance_of::<PyTuple>() || object.is_instance_of::<PyList>() {
-        return Ok(Value::List(object.try_iter()?.map(|one| from_python(&one?)).collect::<PyResult<_>>()?));
+        return Ok(Value::List(object.try_iter()?.map(|one| Ok(from_python(&one?))).collect::<PyResult<_>>()?));
     }
-    shown(object)
+    Ok(shown(object))
 }
 
-fn shown(object: &Bound<'_, PyAny>) -> PyResult<Value> {
-    Ok(Value::Other(object.repr()?.to_string()))
+fn shown(object: &Bound<'_, PyAny>) -> Value {
+    let class = || object.get_type().name().map_or_else(|_| "object".into(), |name| name.to_string());
+    Value::Other(object.repr().map_or_else(|_| format!("<{}>", class()), |shown| shown.to_string()))
+}
+
+/// In decimal as far as Python writes that: it refuses to for thousands of digits.
+fn huge(number: &Bound<'_, PyAny>) -> Value {
+    let written = number.repr().map(|text| text.to_string());
+    Value::Huge(written.or_else(|_| number.call_method1("__format__", ("#x",))?.extract()).unwrap_or_default())
 }
 
 fn is_numpys_bool(object: &Bound<'_, PyAny>) -> bool {
@@ -120,7 +132,7 @@ pub fn to_python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyA
         Value::Bool(value) => value.into_pyobject(py)?.to_owned().into_any(),
         Value::Int(number) => number.into_pyobject(py)?.into_any(),
         Value::Float(number) => number.into_pyobject(py)?.into_any(),
-        Value::Text(text) | Value::Other(text) => text.into_pyobject(py)?.into_any(),
+        Value::Text(text) | Value::Other(text) | Value::Huge(text) => text.into_pyobject(py)?.into_any(),
         Value::Path(path) => path.as_os_str().into_pyobject(py)?.into_any(),
         Value::List(values) => {
             let values = values.iter().map(|value| to_python(py, value)).collect::<PyResult<Vec<_>>>()?;

@@ -100,7 +100,7 @@ def _check(name: str, options: ServerOptions) -> None:
     """Check everything that can be checked without the loader."""
     try:
         check_name(name)
-        check_options("serve", options)
+        check_options(options)
     except FeedlineError as error:
         raise _as_typed(error) from None
 

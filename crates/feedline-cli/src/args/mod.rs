@@ -111,6 +111,7 @@ pub struct Serve {
     pub name: String,
     /// How to serve it.
     #[command(flatten)]
+    #[serde(skip)]
     pub options: ServerOptions,
 }
 

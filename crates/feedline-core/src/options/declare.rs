@@ -1,5 +1,7 @@
 //! What one line of the table becomes: a field, a name, and all that Python and the command line need to know of it.
 
+use std::ffi::OsStr;
+
 use super::kinds::{Form, Refused};
 use super::{Name, Options, Value};
 
@@ -19,6 +21,16 @@ impl Declared {
     /// What counts where nothing was given.
     pub fn default(&self) -> Value {
         (self.default)()
+    }
+
+    /// What was typed after the flag, if it can be. One of several is handed on unchecked: users and groups may be named, and names
+    /// are looked up elsewhere.
+    pub fn read(&self, typed: &OsStr) -> Result<Value, Refused> {
+        let given = typed.to_str().map_or_else(|| Value::Path(typed.into()), |text| self.form.read(text));
+        if !self.form.repeats() {
+            (self.set)(&mut Options::default(), &given)?;
+        }
+        Ok(given)
     }
 }
 

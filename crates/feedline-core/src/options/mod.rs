@@ -47,7 +47,7 @@ declare! {
         ("history", "The fastest for the slowest, once the history is full", Lag::History),
         ("skip", "Nobody: slow jobs lose samples", Lag::Skip),
     ]);
-    /// How many epochs the loader may be ahead of the slowest job; 2 if not given
+    /// How many epochs the loader may be ahead of the slowest job
     epochs_ahead: u64 = 2, between(0, MOST_EPOCHS_AHEAD);
     /// A file that lets the next server go on in mid-epoch
     state_file: Option<PathBuf> = Value::Nothing, File;
@@ -104,6 +104,7 @@ impl Options {
 
 #[cfg(test)]
 mod tests {
+    use super::kinds::Form;
     use super::*;
 
     #[test]
@@ -131,21 +132,34 @@ mod tests {
             (Name::epochs, "3", Ok(Value::Int(3))),
             (Name::epochs, "0", Err("give a whole number, 1 or more")),
             (Name::wait_for, "few", Err("give a whole number, 1 or more")),
+            (Name::wait_for, "5000000000", Err("give a whole number from 1 to 4294967295")),
             (Name::epochs_ahead, "62", Err("give a whole number from 0 to 61")),
             (Name::ring, "500", Ok(Value::Int(500))),
-            (Name::ring, "5x", Ok("5x".into())),
+            (Name::ring, "5x", Err("write \"512MB\", \"2GiB\", or a number of samples")),
+            (Name::ring, "99999999999999999999999", Err("write \"512MB\", \"2GiB\", or a number of samples")),
             (Name::history, "0.5", Ok(Value::Float(0.5))),
             (Name::history, "2GB", Ok("2GB".into())),
-            (Name::linger_secs, "-1", Err("give a number, 0 or more")),
+            (Name::history, "nan", Err("write 0.5 for half of it, 1.0 for all of it, or \"2GB\"")),
+            (Name::linger_secs, "-1", Err("give a number of seconds from 0 to 1e9")),
             (Name::linger_secs, "0", Ok(Value::Float(0.0))),
-            (Name::loader_warn_secs, "0", Err("give a number greater than 0")),
-            (Name::loader_warn_secs, "inf", Err("give a number greater than 0")),
+            (Name::linger_secs, "1e9", Ok(Value::Float(1e9))),
+            (Name::loader_warn_secs, "0", Err("give a number of seconds greater than 0, up to 1e9")),
+            (Name::loader_warn_secs, "inf", Err("give a number of seconds greater than 0, up to 1e9")),
             (Name::metrics_port, "65536", Err("give a number from 0 to 65535; 0 takes any port that is free")),
             (Name::seed, "18446744073709551615", Ok(Value::Int(u64::MAX.into()))),
             (Name::allow, "1001", Ok(Value::Int(1001))),
+            (Name::allow, "alice", Ok("alice".into())),
         ] {
-            assert_eq!(name.declared().form.read(typed), meant.map_err(str::to_owned), "{name:?} {typed}");
+            let read = name.declared().read(typed.as_ref()).map_err(|refused| refused.hint);
+            assert_eq!(read, meant.map_err(str::to_owned), "{name:?} {typed}");
         }
+    }
+
+    #[test]
+    fn what_may_be_left_open_is_written_as_its_kind() {
+        let lag = OrNone(OneOf(&[("block", "Wait", 1)]));
+        assert_eq!(lag.choices(), [("block", "Wait")]);
+        assert!(OrNone(Switch).is_switch() && OrNone(UsersAndGroups).repeats());
     }
 
     #[test]
@@ -169,7 +183,12 @@ mod tests {
             (Name::epochs, Value::Float(1.0), "is not a whole number"),
             (Name::epochs_ahead, Value::Int(62), "is too large: it is at most 61"),
             (Name::epochs_ahead, Value::Nothing, "is not a whole number"),
+            (Name::epochs, Value::Huge("9".repeat(60)), "is too large: it is at most 18446744073709551615"),
+            (Name::epochs, Value::Huge(format!("-{}", "9".repeat(60))), "is too small: it is at least 1"),
+            (Name::wait_for, Value::Int(5_000_000_000), "is too large: it is at most 4294967295"),
             (Name::seed, Value::Int(1 << 64), "is not a seed"),
+            (Name::ring, "512".into(), "has no unit"),
+            (Name::history, "512".into(), "is neither a share of the epoch nor a size"),
             (Name::ring, Value::Float(2.5), "is not a whole number"),
             (Name::ring, "0MB".into(), "is not a size"),
             (Name::history, Value::Float(1.5), "is neither a share of the epoch nor a size"),

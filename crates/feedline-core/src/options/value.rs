@@ -23,9 +23,35 @@ pub enum Value {
     List(Vec<Value>),
     /// Something else, as Python shows it.
     Other(String),
+    /// A whole number that is larger than any option's, as it was written.
+    Huge(String),
 }
 
 impl Value {
+    /// The whole number that a text is, however large.
+    pub fn whole(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+        let is_whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        is_whole.then(|| text.parse().map_or_else(|_| Self::Huge(text.into()), Self::Int))
+    }
+
+    /// As a whole number, or as near to it as this type gets.
+    pub(super) fn as_whole(&self) -> Option<i128> {
+        match self {
+            Self::Int(number) => Some(*number),
+            Self::Huge(number) => Some(if number.starts_with('-') { i128::MIN } else { i128::MAX }),
+            _ => None,
+        }
+    }
+
+    /// As a number, or as near to it as this type gets.
+    pub(super) fn as_number(&self) -> Option<f64> {
+        match self {
+            Self::Float(number) => Some(*number),
+            value => value.as_whole().map(|number| number as f64),
+        }
+    }
+
     /// As it is written in Python, strings between these quotes.
     pub fn in_python(&self, quote: char) -> String {
         match self {
@@ -40,7 +66,7 @@ impl Value {
                 let inner: Vec<_> = values.iter().map(|value| value.in_python(quote)).collect();
                 format!("({}{})", inner.join(", "), if inner.len() == 1 { "," } else { "" })
             }
-            Self::Other(shown) => shown.clone(),
+            Self::Other(shown) | Self::Huge(shown) => shown.clone(),
         }
     }
 

@@ -150,7 +150,7 @@ impl<'a> Producer<'a> {
             Ok(prepared) => prepared,
             Err(error) => {
                 if !std::mem::replace(&mut self.is_short_of_memory, true) {
-                    let name = &shared.name;
+                    let (name, error) = (&shared.name, error.explanation().worded(shared.launch.reader));
                     tracing::warn!("feed {name:?} waits for a consumer that stands still: without it, {error}");
                 }
                 return false;

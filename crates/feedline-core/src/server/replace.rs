@@ -32,7 +32,7 @@ impl Prepared {
         let writer = allocate(&info, batch_bytes, options.history_dir.as_deref())?;
         let (memory, len_bytes) = (Arc::new(writer.memory().share()?), writer.layout().len_bytes());
         let slots = Claimable::new(writer, strides(&info.schema));
-        Ok(Self { ring: Ring { info, memory, len_bytes }, slots, transfer: Transfer::default() })
+        Ok(Self { ring: Ring { info, memory, len_bytes, batch_bytes }, slots, transfer: Transfer::default() })
     }
 }
 
@@ -96,8 +96,7 @@ impl Producer<'_> {
     /// Another ring of this size, with every intact sample in it. About 10 ms for 100 MB.
     pub fn prepare(&self, size: Size) -> Result<Prepared, Error> {
         let old = self.ring();
-        let mut prepared =
-            Prepared::new(old.info.resized(size), strides(&old.info.schema).iter().sum(), &self.shared.options)?;
+        let mut prepared = Prepared::new(old.info.resized(size), old.batch_bytes, &self.shared.options)?;
         self.transfer(&mut prepared);
         Ok(prepared)
     }
@@ -195,7 +194,10 @@ impl Producer<'_> {
         }
         match self.prepare(size) {
             Ok(prepared) => self.install(prepared, |_| ()),
-            Err(error) => tracing::warn!("feed {:?} goes on without a history: {error}", self.shared.name),
+            Err(error) => {
+                let why = error.explanation().worded(self.shared.launch.reader);
+                tracing::warn!("feed {:?} goes on without a history: {why}", self.shared.name);
+            }
         }
     }
 

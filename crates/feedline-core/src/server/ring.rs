@@ -15,6 +15,8 @@ pub(super) struct Ring {
     pub info: RingInfo,
     pub memory: Arc<OwnedFd>,
     pub len_bytes: u64,
+    /// Of the source's first batch.
+    pub batch_bytes: u64,
 }
 
 impl Ring {

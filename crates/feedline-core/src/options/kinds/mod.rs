@@ -60,9 +60,9 @@ pub trait Form: Sync {
         Vec::new()
     }
 
-    /// What was typed; an error is what to type instead. What can't be told from the text alone is left to [`Kind::parse`].
-    fn read(&self, typed: &str) -> Result<Value, String> {
-        Ok(typed.into())
+    /// What was typed. Whether it can be is left to [`Kind::parse`].
+    fn read(&self, typed: &str) -> Value {
+        typed.into()
     }
 }
 
@@ -137,17 +137,21 @@ impl Count {
         }
     }
 
-    fn number(&self, given: &Value) -> Result<u64, Refused> {
-        let refused = |why: String| {
-            let why = self.meaning.map_or(why, |(why, _)| why.into());
-            Err(Refused::new(why, self.hint()))
+    /// The number, as far as it is one that a type up to `fits` can hold.
+    fn number(&self, given: &Value, fits: u64) -> Result<u64, Refused> {
+        let (least, most) = (self.least, self.most.min(fits));
+        let (why, hint) = match given.as_whole() {
+            None => ("is not a whole number".into(), self.hint()),
+            Some(number) => match u64::try_from(number) {
+                Ok(number) if (least..=most).contains(&number) => return Ok(number),
+                _ if number < i128::from(least) => (format!("is too small: it is at least {least}"), self.hint()),
+                _ => (
+                    format!("is too large: it is at most {most}"),
+                    format!("give a whole number from {least} to {most}"),
+                ),
+            },
         };
-        let Value::Int(number) = given else { return refused("is not a whole number".into()) };
-        match u64::try_from(*number) {
-            Ok(number) if (self.least..=self.most).contains(&number) => Ok(number),
-            _ if *number < i128::from(self.least) => refused(format!("is too small: it is at least {}", self.least)),
-            _ => refused(format!("is too large: it is at most {}", self.most)),
-        }
+        Err(self.meaning.map_or_else(|| Refused::new(why, hint), |(why, hint)| Refused::new(why, hint)))
     }
 }
 
@@ -160,10 +164,8 @@ impl Form for Count {
         if self.most == PORT.most { "PORT" } else { "N" }
     }
 
-    fn read(&self, typed: &str) -> Result<Value, String> {
-        let value = typed.parse().map(Value::Int).map_err(|_| self.hint())?;
-        self.number(&value).map_err(|_| self.hint())?;
-        Ok(value)
+    fn read(&self, typed: &str) -> Value {
+        Value::whole(typed).unwrap_or_else(|| typed.into())
     }
 }
 
@@ -171,8 +173,8 @@ macro_rules! counts_of {
     ($($number:ty),*) => {$(
         impl Kind<$number> for Count {
             fn parse(&self, given: &Value) -> Result<$number, Refused> {
-                let number = self.number(given)?;
-                number.try_into().map_err(|_| Refused::new("is too large", self.hint()))
+                let number = self.number(given, <$number>::MAX.into())?;
+                Ok(number.try_into().expect("it was found to fit"))
             }
         }
     )*};
@@ -186,11 +188,8 @@ pub struct Secs {
     pub may_be_zero: bool,
 }
 
-impl Secs {
-    fn range(&self) -> &'static str {
-        if self.may_be_zero { ", 0 or more" } else { " greater than 0" }
-    }
-}
+/// Longer than any job runs, and as easily written in Python as on a command line.
+const LONGEST_SECS: f64 = 1e9;
 
 impl Form for Secs {
     fn annotation(&self) -> String {
@@ -205,27 +204,18 @@ impl Form for Secs {
         true
     }
 
-    fn read(&self, typed: &str) -> Result<Value, String> {
-        let value = typed.parse().map_or_else(|_| typed.into(), Value::Float);
-        match self.parse(&value) {
-            Ok(_) => Ok(value),
-            Err(_) => Err(format!("give a number{}", self.range())),
-        }
+    fn read(&self, typed: &str) -> Value {
+        typed.parse().map_or_else(|_| typed.into(), Value::Float)
     }
 }
 
 impl Kind<Duration> for Secs {
     fn parse(&self, given: &Value) -> Result<Duration, Refused> {
-        let secs = match given {
-            Value::Int(number) => *number as f64,
-            Value::Float(number) => *number,
-            _ => f64::NAN,
-        };
-        let is_fine = (secs > 0.0 || (secs == 0.0 && self.may_be_zero)) && secs < 1e9;
-        Some(secs)
-            .filter(|_| is_fine)
-            .and_then(|secs| Duration::try_from_secs_f64(secs).ok())
-            .ok_or_else(|| Refused::new("is not a time to wait", format!("give a number of seconds{}", self.range())))
+        let is_possible = |secs: &f64| (*secs > 0.0 || (*secs == 0.0 && self.may_be_zero)) && *secs <= LONGEST_SECS;
+        given.as_number().filter(is_possible).map(Duration::from_secs_f64).ok_or_else(|| {
+            let range = if self.may_be_zero { "from 0 to" } else { "greater than 0, up to" };
+            Refused::new("is not a time to wait", format!("give a number of seconds {range} {LONGEST_SECS:e}"))
+        })
     }
 }
 
@@ -241,7 +231,19 @@ impl<K: Form> Form for OrNone<K> {
         self.0.placeholder()
     }
 
-    fn read(&self, typed: &str) -> Result<Value, String> {
+    fn is_switch(&self) -> bool {
+        self.0.is_switch()
+    }
+
+    fn repeats(&self) -> bool {
+        self.0.repeats()
+    }
+
+    fn choices(&self) -> Vec<(&'static str, &'static str)> {
+        self.0.choices()
+    }
+
+    fn read(&self, typed: &str) -> Value {
         self.0.read(typed)
     }
 }

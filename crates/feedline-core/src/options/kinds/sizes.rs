@@ -25,9 +25,8 @@ impl Form for SizeOrCount {
         "SIZE"
     }
 
-    fn read(&self, typed: &str) -> Result<Value, String> {
-        let is_count = typed.bytes().all(|byte| byte.is_ascii_digit());
-        Ok(typed.parse().ok().filter(|_| is_count).map_or_else(|| typed.into(), Value::Int))
+    fn read(&self, typed: &str) -> Value {
+        Value::whole(typed).unwrap_or_else(|| typed.into())
     }
 }
 
@@ -35,15 +34,24 @@ impl Kind<RingSize> for SizeOrCount {
     fn parse(&self, given: &Value) -> Result<RingSize, Refused> {
         let hint = "write \"512MB\", \"2GiB\", or a number of samples";
         match given {
-            Value::Text(text) => {
-                parse_size(text).map(RingSize::Bytes).ok_or_else(|| Refused::new("is not a size", hint))
+            // On a command line it would be a number of samples.
+            Value::Text(text) if Value::whole(text.trim()).is_some() => {
+                let number = text.trim();
+                let hint = format!("write {number} without quotes for so many samples, or \"{number}MB\" for a size");
+                Err(Refused::new("has no unit", hint))
             }
+            Value::Text(text) => size(text).map(RingSize::Bytes).ok_or_else(|| Refused::new("is not a size", hint)),
             given => {
-                let count = at_least(1).number(given).map_err(|refused| Refused { hint: hint.into(), ..refused })?;
-                Ok(RingSize::Samples(count))
+                let count = at_least(1).number(given, u64::MAX);
+                count.map(RingSize::Samples).map_err(|refused| Refused { hint: hint.into(), ..refused })
             }
         }
     }
+}
+
+/// A size with its unit.
+fn size(text: &str) -> Option<u64> {
+    parse_size(text).filter(|_| text.trim_end().ends_with(|letter: char| letter.is_ascii_alphabetic()))
 }
 
 /// How much of an epoch is kept behind the ring, for those who come late or are slow.
@@ -72,20 +80,15 @@ impl Form for ShareOrSize {
         "SHARE|SIZE"
     }
 
-    fn read(&self, typed: &str) -> Result<Value, String> {
-        Ok(typed.parse().map_or_else(|_| typed.into(), Value::Float))
+    fn read(&self, typed: &str) -> Value {
+        typed.parse().map_or_else(|_| typed.into(), Value::Float)
     }
 }
 
 impl Kind<History> for ShareOrSize {
     fn parse(&self, given: &Value) -> Result<History, Refused> {
-        let share = match given {
-            Value::Int(number) => Some(*number as f64),
-            Value::Float(number) => Some(*number),
-            _ => None,
-        };
-        let meant = match (given, share) {
-            (Value::Text(text), _) => parse_size(text).map(History::Bytes),
+        let meant = match (given, given.as_number()) {
+            (Value::Text(text), _) => size(text).map(History::Bytes),
             (_, Some(share)) if share == DEFAULT_SHARE => Some(History::Default),
             (_, Some(share)) if (0.0..=1.0).contains(&share) => Some(History::Share(share)),
             _ => None,

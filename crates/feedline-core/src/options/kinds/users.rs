@@ -20,8 +20,8 @@ impl Form for UsersAndGroups {
         true
     }
 
-    fn read(&self, typed: &str) -> Result<Value, String> {
-        Ok(typed.parse().map_or_else(|_| typed.into(), Value::Int))
+    fn read(&self, typed: &str) -> Value {
+        Value::whole(typed).unwrap_or_else(|| typed.into())
     }
 }
 
