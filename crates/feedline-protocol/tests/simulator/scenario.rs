@@ -196,7 +196,7 @@ fn job(rng: &Rng, feed: &Feed) -> Job {
         think_micros: rng.pick(&[2000, 10_000, 80_000, 400_000]),
         keeps: rng.pick(&[0, 0, 1, 2, 5]),
         keeps_for_good: rng.pick(&[0, 0, 0, 4]),
-        rests: if rng.one_in(4) { feed.stall_timeout } else { Duration::ZERO },
+        rests: if rng.one_in(4) { feed.stall_timeout * rng.pick(&[1, 1, 1, 4]) } else { Duration::ZERO },
         breaks_off: rng.pick(&[0, 0, 0, 3]),
         reconnects: !rng.one_in(4),
     }
