@@ -55,6 +55,8 @@ pub(super) struct Returns {
     /// When each process asked for its place, and whether by its number.
     asked: BTreeMap<u32, (Duration, bool)>,
     pub jumps: Vec<Jump>,
+    /// Some who asked are the ranks of a job.
+    pub has_ranks: bool,
 }
 
 impl Returns {
@@ -65,7 +67,15 @@ impl Returns {
         } else {
             self.was_preceded |= self.first.is_none();
         }
+        self.has_ranks |= join.rank.is_some();
         self.asked.insert(pid.number, (now, matches!(join.entry, Entry::At { .. })));
+    }
+}
+
+impl Returns {
+    /// Whether anybody came that knew of others.
+    pub fn has_any(&self) -> bool {
+        self.first.is_some()
     }
 }
 
