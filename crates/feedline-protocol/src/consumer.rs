@@ -338,6 +338,16 @@ impl Consumer {
         }
     }
 
+    /// Whether the log has samples that it has not taken, as far as it has a cursor.
+    pub fn has_more(&self, head: &impl HeadView) -> bool {
+        let State::Joined(Cursor { epoch, sample, .. }) = self.state else { return false };
+        if self.shape.replays {
+            return head.head() > 0 && self.shape.epochs.is_none_or(|epochs| epoch < epochs);
+        }
+        // The start of an epoch that has not begun is unknown, and further on than any sample.
+        sample.unwrap_or_else(|| head.start_of(epoch)) < head.head()
+    }
+
     /// While it waits: whether it is for an epoch whose beginning is not in sight.
     pub fn check_epoch(&mut self, memory: &impl ConsumerMemory, now: Time) -> Result<(), Trouble> {
         let State::Joined(Cursor { epoch, sample: None, .. }) = self.state else { return Ok(()) };

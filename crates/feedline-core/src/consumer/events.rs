@@ -163,9 +163,15 @@ impl Consumer {
                 return Err(Error::ServerLost(what.into()));
             }
             match self.link.wait(check)? {
-                // The answer won't come any more, so nothing in the epoch is for us.
-                Some(Event::Lost) if HeadView::state(&*self.head) != FeedState::Running => {
-                    return Err(self.why_over(HeadView::state(&*self.head)));
+                // The ring won't come any more. A feed that has ended, and has more for us, was lost all the same.
+                Some(Event::Lost) => {
+                    let over = HeadView::state(&*self.head);
+                    let is_lost = match over {
+                        FeedState::Running => true,
+                        FeedState::Ended => self.machine.has_more(&*self.head),
+                        FeedState::Failed | FeedState::Stopped => false,
+                    };
+                    return Err(if is_lost { self.link.lost_error(&self.config.name) } else { self.why_over(over) });
                 }
                 Some(event) => self.handle(event)?,
                 None => self.check_liveness()?,

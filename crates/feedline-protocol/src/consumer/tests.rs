@@ -406,3 +406,30 @@ fn a_refusal_is_passed_on() {
     let refused = consumer.handle_answer(Answer::Refused(Refusal::Whole), &memory, NOW);
     assert_eq!(refused, Err(Trouble::Refused(Refusal::Whole)));
 }
+
+/// A consumer that can't get at what is there must know whether it loses anything.
+#[test]
+fn what_is_left_in_the_log() {
+    let (mut consumer, memory) = joined(config(), shape(), start());
+    assert!(!consumer.has_more(&memory));
+    memory.head.publish(4);
+    assert!(consumer.has_more(&memory));
+    take(&mut consumer, &memory);
+    memory.head.end_epoch(0, 4);
+    assert!(!consumer.has_more(&memory));
+    let (waiting, memory) = joined(config(), shape(), Place { epoch: 1, sample: None, had: 0, start: 0 });
+    memory.head.publish(4);
+    assert!(!waiting.has_more(&memory), "its epoch has not begun");
+    memory.head.end_epoch(0, 4);
+    assert!(!waiting.has_more(&memory));
+    memory.head.publish(5);
+    assert!(waiting.has_more(&memory));
+    let (mut again, memory) = joined(config(), Shape { replays: true, epochs: Some(1), ..shape() }, start());
+    memory.head.publish(4);
+    memory.head.end_epoch(0, 4);
+    assert!(again.has_more(&memory));
+    take(&mut again, &memory);
+    assert_eq!(again.next(&memory), Ok(Next::EpochOver));
+    assert!(!again.has_more(&memory), "it has read it as often as it is read");
+    assert!(!Consumer::new(config(), shape(), NOW).has_more(&memory), "it has no cursor");
+}

@@ -145,8 +145,9 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
 
     /// What consumers have to be sent, in this order: a consumer that was detached must hear of it before it could hear of the
     /// ring that no longer has its samples. One that doesn't read gets the ring when it joins: memory on its way can't be freed.
+    /// When all epochs are written, one that rests gets it too: the server may be gone before it wakes up.
     pub fn deliver(&mut self) -> Vec<(u64, Delivery)> {
-        let is_over = self.phase.is_broken();
+        let (is_over, is_draining) = (self.phase.is_broken(), self.phase == Phase::Draining);
         let ring = self.ring.filter(|_| !is_over);
         let mut deliveries = Vec::new();
         for (id, member) in self.members.iter_mut() {
@@ -156,7 +157,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
             // One that rests asks for the ring when it wakes up.
             if let Some(ring) = ring
                 && member.is_reading()
-                && !member.page.is_resting()
+                && (is_draining || !member.page.is_resting())
                 && member.generation != ring.generation
             {
                 member.generation = ring.generation;

@@ -51,10 +51,11 @@ pub enum MemberState {
 #[derive(Clone, Copy, Debug)]
 pub struct Idle(Since);
 
-/// A position in the log, and since when a consumer has been there.
+/// What a consumer reports of its place, and since when it has been that. The log doesn't know all of it: what is taken and
+/// kept, and how often an epoch was read that is replayed.
 #[derive(Clone, Copy, Debug)]
 pub struct Still {
-    position: Option<u64>,
+    report: (Option<(u64, u64)>, u64),
     since: Since,
 }
 
@@ -256,12 +257,12 @@ impl<P: MemberPage, Q: Process> Members<P, Q> {
         }
         let mut all = self.has_begun;
         for (&id, member) in &mut self.map {
+            let report = (member.page.position(member.join_number()), member.page.cursor());
             all &= match (&mut member.state, log.cursor(id)) {
                 (MemberState::Attached { since: Idle(since) }, _) => since.is_over(timeout, now),
                 (MemberState::Reading { still }, Some((epoch, released))) => {
-                    let since =
-                        still.filter(|still| still.position == released).map_or(Since(now), |still| still.since);
-                    *still = Some(Still { position: released, since });
+                    let since = still.filter(|still| still.report == report).map_or(Since(now), |still| still.since);
+                    *still = Some(Still { report, since });
                     epoch >= epochs || is_all(released) || since.is_over(timeout, now)
                 }
                 (_, cursor) => cursor.is_some_and(|(epoch, released)| epoch >= epochs || is_all(released)),

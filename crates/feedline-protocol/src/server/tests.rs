@@ -1,5 +1,6 @@
 //! A server over pages that are plain numbers.
 
+mod draining;
 mod standing_still;
 
 use super::*;

@@ -181,6 +181,16 @@ impl ConsumerProcess {
         matches!(self.activity, Activity::Connecting { .. }) && self.wire.is_none()
     }
 
+    /// Whether it has found a server, and was not let in yet.
+    pub fn awaits_welcome(&self) -> bool {
+        matches!(self.activity, Activity::Connecting { .. }) && self.wire.is_some()
+    }
+
+    /// The server that let it in last.
+    pub fn server(&self) -> Option<u32> {
+        self.memory.as_ref().map(|memory| memory.reader.head.server)
+    }
+
     /// Whether it waits for the answer to a join.
     pub fn awaits_answer(&self) -> bool {
         matches!(self.activity, Activity::AwaitingAnswer)
@@ -299,6 +309,7 @@ impl ConsumerProcess {
                 | Activity::FallingAsleep { .. }
                 | Activity::Sleeping { .. }
         );
+        let is_waiting = is_waiting || self.awaits_welcome();
         if is_waiting && effects.events.is_empty() {
             self.waits_since.get_or_insert(now);
             self.waited = Some(now);

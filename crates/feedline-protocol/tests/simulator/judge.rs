@@ -1,20 +1,21 @@
 //! Whether what one consumer was handed is what it may rely on: each sample of its plan, in order, exactly once, in batches of
 //! its size, with the right tail; and whether it knows where it is.
 //!
-//! `ranks` judges those who share an epoch together, `waiting` who waits for whom and for how long, `memory` what the server knows
-//! of those who read.
+//! `outcomes` judges why it ends, `ranks` those who share an epoch together, `waiting` who waits for whom and for how long,
+//! `memory` what the server knows of those who read, `places` whether it gives a consumer the place that is there.
 
 pub mod memory;
+pub mod outcomes;
+pub mod places;
 pub mod ranks;
 pub mod waiting;
 
 use feedline_protocol::Mark;
-use feedline_protocol::consumer::{Config, Trouble};
+use feedline_protocol::consumer::Config;
 use feedline_protocol::log::Lag;
 use feedline_protocol::message::{Answer, Entry, Join};
 use feedline_protocol::shard::Shard;
 
-use crate::consumer::Outcome;
 use crate::ring::Sample;
 use crate::scenario::Feed;
 
@@ -25,9 +26,12 @@ pub struct Judge {
     finished: Option<Mark>,
     /// It was told to go on at a place that may be an epoch's end.
     may_be_over: bool,
+    /// It was detached, and has no other place yet.
     was_detached: bool,
-    /// It asked for a place by its number.
-    has_resumed: bool,
+    /// What it asked for last.
+    entry: Option<Entry>,
+    /// The epoch of its last batch, and where that ended in the log, while it goes on from there.
+    reached: Option<(u64, u64)>,
     /// What it lost where samples are skipped, if that can be told.
     missed: Option<Missed>,
 }
@@ -60,7 +64,8 @@ impl Judge {
             finished: None,
             may_be_over: false,
             was_detached: false,
-            has_resumed: false,
+            entry: None,
+            reached: None,
             missed: None,
         }
     }
@@ -82,7 +87,6 @@ impl Judge {
             Entry::Newest | Entry::First { else_newest: true } => Expect::Anything,
             Entry::EpochStart | Entry::First { .. } => Expect::EpochStart,
             Entry::At { epoch, index } => {
-                self.has_resumed = true;
                 // It had done with that epoch, and passed over what came of it all the same.
                 let mark = Mark { epoch, index };
                 self.may_be_over &= expected == Expect::At(mark);
@@ -93,18 +97,23 @@ impl Judge {
         };
         self.finished = None;
         self.missed = None;
+        self.reached = None;
+        self.entry = Some(join.entry);
         Ok(())
     }
 
     pub fn answered(&mut self, answer: &Answer) {
-        self.was_detached |= matches!(answer, Answer::Detached { .. });
+        match answer {
+            Answer::Detached { .. } => self.was_detached = true,
+            Answer::Joined { .. } => self.was_detached = false,
+            Answer::Gone { .. } | Answer::Refused(_) => {}
+        }
     }
 
     pub fn resumes(&mut self, mark: Mark) {
         self.expects = Expect::At(mark);
         self.finished = None;
         self.may_be_over = mark.index > 0;
-        self.has_resumed = true;
     }
 
     pub fn breaks_off(&mut self) {
@@ -112,15 +121,12 @@ impl Judge {
         self.finished = None;
     }
 
-    pub fn loses_server(&mut self) {
-        self.has_resumed = true;
-    }
-
     /// It had all that was promised of its epoch, and stopped.
     pub fn finishes(&mut self, feed: &Feed) {
         if let Expect::At(mark) = self.expects {
             self.missed = self.missed.filter(|_| self.is_over(mark, feed));
             self.finished = Some(mark);
+            self.reached = None;
             self.expects = Expect::At(Mark { epoch: mark.epoch + 1, index: 0 });
         }
     }
@@ -211,6 +217,24 @@ impl Judge {
         Err(format!("it lost {lost} samples between {mark:?} and {begins:?}, and counts {counted}"))
     }
 
+    /// It takes these samples of the log, of which all before `oldest` may be overwritten, and the ends of all epochs before
+    /// `first_known` are forgotten. What it passes over without having had it is gone.
+    pub fn takes(
+        &mut self,
+        epoch: u64,
+        (first, until): (u64, u64),
+        oldest: u64,
+        first_known: u64,
+    ) -> Result<(), String> {
+        let Some((before, reached)) = self.reached.replace((epoch, until)) else { return Ok(()) };
+        let is_gone = reached < oldest || before < first_known;
+        // A tail may be left out.
+        if first == reached || is_gone || self.config.drop_last || self.config.shard.is_some() {
+            return Ok(());
+        }
+        Err(format!("it skipped from {reached} to {first}, though all from {oldest} on is there"))
+    }
+
     /// After a batch: where the consumer believes that it stands, and the place that it would save.
     pub fn stands(&self, place: Mark, saved: Mark, feed: &Feed) -> Result<(), String> {
         let Expect::At(mut mark) = self.expects else { return Ok(()) };
@@ -246,18 +270,6 @@ impl Judge {
         self.finished = None;
         self.may_be_over = false;
         Ok(())
-    }
-
-    pub fn ends(&self, outcome: &Outcome) -> Result<(), String> {
-        let Outcome::Trouble(trouble) = outcome else { return Ok(()) };
-        let is_explained = match trouble {
-            Trouble::Gone(lost) => self.has_resumed || self.was_detached || lost.is_late_rank,
-            Trouble::Stalled { .. } => self.was_detached,
-            Trouble::TooFew { .. } => self.config.shard.is_some(),
-            Trouble::Refused(_) | Trouble::NoEndInSight(_) => true,
-            Trouble::ImpossiblePlace | Trouble::ImpossibleHead(_) | Trouble::Unsteady => false,
-        };
-        if is_explained { Ok(()) } else { Err(format!("trouble without a cause: {trouble:?}")) }
     }
 }
 

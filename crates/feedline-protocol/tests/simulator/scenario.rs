@@ -111,7 +111,7 @@ impl Scenario {
         let lengths = (0..rng.within(1, 3)).map(length).collect();
         let window = if is_tiny { rng.within(60, 120) } else { rng.within(2 * source_batch, 4 * source_batch + 20) };
         let count = rng.within(1, MOST_CONSUMERS);
-        let feed = Feed {
+        let mut feed = Feed {
             policy: Policy { lag, replay, epochs_ahead: rng.within(1, 3) },
             wait_for: if rng.one_in(4) { rng.within(1, count) as u32 } else { 1 },
             stall_timeout: Duration::from_millis(rng.pick(&[500, 1000, 2000])),
@@ -147,6 +147,7 @@ impl Scenario {
         match rng.below(8) {
             0 => load_places(&rng, &feed, &mut consumers),
             1 if consumers.len() > 2 => faults = lose_two_servers(&rng, calm, &mut consumers),
+            2 if !replay && rng.one_in(4) => load_slowly(&rng, &mut feed, &mut consumers),
             _ => {}
         }
         Self { seed, feed, consumers, calm, faults }
@@ -164,6 +165,16 @@ fn load_places(rng: &Rng, feed: &Feed, consumers: &mut [Job]) {
     for job in consumers {
         job.loads = if job.config.shard.is_some() { Some(of_ranks) } else { (!rng.one_in(4)).then(place) };
         job.starts = Duration::from_micros(rng.below(600_000));
+    }
+}
+
+/// Epochs take so long that whoever comes late waits for the next one for longer than it keeps silent.
+fn load_slowly(rng: &Rng, feed: &mut Feed, consumers: &mut [Job]) {
+    (feed.load_micros, feed.fillers, feed.gives_back) = (200_000, 1, 0);
+    feed.lengths = vec![50 * feed.source_batch];
+    for job in consumers {
+        job.starts = Duration::from_millis(rng.below(4000));
+        job.breaks_off = 0;
     }
 }
 

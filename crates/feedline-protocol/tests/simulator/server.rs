@@ -1,6 +1,7 @@
 //! A server's process: the state machine, driven as `feedline-core` drives it, over simulated memory.
 
 mod conversation;
+mod judged;
 mod returns;
 
 use std::rc::Rc;
@@ -58,6 +59,8 @@ pub struct ServerProcess {
     had: u64,
     state_file: Option<StateFile>,
     returns: Returns,
+    /// It has abandoned an epoch, or passed over one that nobody wanted.
+    has_passed_over: bool,
     rng: Rc<Rng>,
 }
 
@@ -73,6 +76,8 @@ struct Link {
     wire: Rc<Wire>,
     pid: Pid,
     stage: Stage,
+    /// When it was let in, or gave its place back.
+    idle_since: Duration,
     says_bye: bool,
 }
 
@@ -145,13 +150,21 @@ impl ServerProcess {
             had: resume.map_or(0, |at| at.index),
             state_file: feed.keeps_state.then(|| StateFile::new(resume)),
             returns: Returns::default(),
+            has_passed_over: false,
             rng: Rc::clone(rng),
         }
     }
 
     pub fn connect(&mut self, wire: &Rc<Wire>, pid: &Pid) {
         let (id, wire) = (self.next_id, Rc::clone(wire));
-        self.links.push(Link { id, wire, pid: pid.clone(), stage: Stage::New, says_bye: false });
+        self.links.push(Link {
+            id,
+            wire,
+            pid: pid.clone(),
+            stage: Stage::New,
+            idle_since: Duration::ZERO,
+            says_bye: false,
+        });
         self.next_id += 1;
     }
 
@@ -165,18 +178,6 @@ impl ServerProcess {
     /// What it leaves behind for the next one.
     pub fn state(&self) -> Option<Mark> {
         self.state_file.as_ref()?.written
-    }
-
-    /// Whether this is the memory that it appends to.
-    pub fn writes_to(&self, ring: &Rc<Ring>) -> bool {
-        self.ring.as_ref().is_some_and(|own| Rc::ptr_eq(own, ring))
-    }
-
-    /// The cursor that it keeps for a process.
-    pub fn cursor_of(&self, pid: &Pid) -> Option<(u64, Option<u64>)> {
-        let is_its = |link: &Link| Rc::ptr_eq(&link.pid.is_dead, &pid.is_dead);
-        let link = self.links.iter().rfind(|link| is_its(link))?;
-        self.machine.log().cursor(link.id)
     }
 
     pub fn is_over(&self) -> bool {
@@ -237,10 +238,6 @@ impl ServerProcess {
         let (ring, transfer) = (Ring::new(size, shape), Transfer::default());
         self.replacing = Some(Replacing { ring, transfer, detaches });
         true
-    }
-
-    pub fn is_about_to_detach(&self) -> bool {
-        self.replacing.as_ref().is_some_and(|replacing| !replacing.detaches.is_empty())
     }
 
     /// Copies what is there, and installs the ring once nothing came meanwhile.
@@ -365,6 +362,7 @@ impl ServerProcess {
         let had = std::mem::take(&mut self.had);
         let first_asked = self.first_asked();
         let begun = self.machine.begin_epoch(had, &*self.head);
+        self.has_passed_over |= begun.epoch > self.next_epoch;
         if begun.epoch > self.next_epoch && begun.is_wanted_by_number {
             self.returns.jumps.push(Jump { over: self.next_epoch..begun.epoch, at: now, first_asked });
         }
@@ -447,6 +445,7 @@ impl ServerProcess {
     fn halt(&mut self, halt: Halt, epoch: u64, now: Duration) {
         match halt {
             Halt::Abandoned => {
+                self.has_passed_over = true;
                 if self.machine.log().is_wanted_by_number() {
                     let first_asked = self.first_asked();
                     self.returns.jumps.push(Jump { over: epoch..epoch + 1, at: now, first_asked });

@@ -35,6 +35,8 @@ pub struct World {
     is_calm: bool,
     /// How many servers were started.
     servers: u32,
+    /// Those that were killed.
+    killed: Vec<u32>,
     /// What the last server left behind.
     state: Option<Mark>,
     /// How often the ranks were started.
@@ -84,6 +86,7 @@ pub fn run(scenario: &Scenario, tells: bool) -> Verdict {
         faults,
         is_calm: false,
         servers: 0,
+        killed: Vec::new(),
         state: None,
         runs: 0,
         rank_judge: RankJudge::new(scenario),
@@ -130,7 +133,11 @@ impl World {
     fn is_done(&self) -> bool {
         let is_done = |consumer: &ConsumerProcess| consumer.outcome.is_some() || consumer.epochs_read >= EPOCHS;
         // Those who start together wait for each other, however long that takes.
-        let waits_for_more = self.server.as_ref().is_some_and(|server| !server.machine.members().has_begun());
+        let waits_for_more = self.server.as_ref().is_some_and(|server| {
+            let is_here = |one: &&ConsumerProcess| one.outcome.is_none() && one.has_met(&server.head);
+            let here = self.consumers.iter().filter(is_here).count();
+            !server.machine.members().has_begun() && here < self.scenario.feed.wait_for as usize
+        });
         let waits_for_more = waits_for_more && self.now > self.scenario.calm + DEADLINE / 2;
         self.is_calm && (waits_for_more || self.consumers.iter().all(is_done))
     }
@@ -227,11 +234,25 @@ impl World {
         self.waiting_judge.is_about_to_detach(is_about_to_detach, &self.consumers);
         if self.server.as_ref().is_some_and(ServerProcess::is_over) {
             self.record(|| "the server has ended".into());
+            self.judge_end()?;
             if let Some(server) = self.server.take() {
                 server.hang_up();
             }
         }
         Ok(())
+    }
+
+    /// A server ends when all epochs are written, and whoever is there has read them, or has stood still for too long.
+    fn judge_end(&self) -> Result<(), String> {
+        let Some(server) = &self.server else { return Ok(()) };
+        if self.scenario.feed.epochs.is_none() {
+            return Err("the server of an endless feed has ended".into());
+        }
+        let reads = |one: &&ConsumerProcess| one.outcome.is_none() && one.has_met(&server.head);
+        match self.consumers.iter().filter(reads).find(|one| !server.is_done_with(&one.pid, one.moved, self.now)) {
+            Some(one) => Err(format!("the server has ended while consumer {} reads", one.pid.number)),
+            None => Ok(()),
+        }
     }
 
     fn step_consumer(&mut self, number: usize) -> Result<(), String> {
@@ -247,6 +268,10 @@ impl World {
         // With no server to come, nobody serves it any more.
         if !is_server_there && self.server_at.is_none() && outcome.is_none() && consumer.is_connecting() {
             consumer.outcome = Some(Outcome::ServerLost);
+        }
+        let was_killed = consumer.server().is_none_or(|server| self.killed.contains(&server));
+        if consumer.outcome == Some(Outcome::ServerLost) && !was_killed {
+            return Err(format!("consumer {number} lost a server that nobody killed"));
         }
         if epochs != before {
             self.record(|| format!("consumer {number} has read an epoch"));
@@ -337,6 +362,7 @@ impl World {
             Fault::KillServer(back_after) => {
                 if let Some(server) = self.server.take() {
                     server.hang_up();
+                    self.killed.push(server.number);
                     self.state = server.state();
                     self.server_at = Some(now + back_after);
                     let met = |one: &&mut ConsumerProcess| one.outcome.is_none() && one.has_met(&server.head);

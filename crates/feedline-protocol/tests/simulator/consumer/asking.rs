@@ -31,11 +31,12 @@ impl ConsumerProcess {
                     Activity::AwaitingAnswer => !machine.is_joining(),
                     _ => is_there,
                 };
-                // It won't come any more, so there is nothing in it for us.
+                // It won't come any more.
                 let is_gone =
                     self.wire.as_ref().is_none_or(|wire| !wire.is_server_there.get() && wire.to_consumer.is_empty());
                 if !is_answered && is_gone && memory.state() != FeedState::Running {
-                    return Err(Stop::Ended(Outcome::Ended));
+                    let is_lost = memory.state() == FeedState::Ended && machine.has_more(memory);
+                    return Err(if is_lost { Stop::ServerLost } else { Stop::Ended(Outcome::Ended) });
                 }
                 if !is_answered {
                     self.interrupt_at_times(is_calm, now);
@@ -177,6 +178,11 @@ impl ConsumerProcess {
         self.pressure.handed_out(cut.first + lead);
         let saved = machine.position(&memory.reader);
         self.judge.batch(&samples, feed, machine.skipped()).map_err(Stop::Wrong)?;
+        if is_copied {
+            let (oldest, first_known) = (memory.reader.oldest(), memory.reader.first_known());
+            let takes = self.judge.takes(machine.epoch(), (cut.first, cut.until), oldest, first_known);
+            takes.map_err(Stop::Wrong)?;
+        }
         self.judge.stands(machine.place(), saved, feed).map_err(Stop::Wrong)?;
         if let Some(first) = samples.first() {
             let epoch = if feed.policy.replay { machine.epoch() } else { first.epoch };

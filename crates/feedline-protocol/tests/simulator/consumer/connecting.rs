@@ -9,6 +9,7 @@ use feedline_protocol::page::HeadView;
 use feedline_protocol::{FeedState, Time};
 
 use super::{Activity, ConsumerProcess, Effects, Outcome};
+use crate::judge::outcomes::Ending;
 use crate::memory::Memory;
 use crate::pages::HeadReader;
 use crate::scenario::Feed;
@@ -148,16 +149,8 @@ impl ConsumerProcess {
         match outcome {
             Ok(()) => Ok(()),
             Err(Stop::Wrong(why)) => Err(why),
-            Err(Stop::Ended(outcome)) => {
-                self.judge.ends(&outcome)?;
-                self.end(outcome);
-                Ok(())
-            }
-            Err(Stop::Trouble(trouble)) => {
-                self.judge.ends(&Outcome::Trouble(trouble.clone()))?;
-                self.end(Outcome::Trouble(trouble));
-                Ok(())
-            }
+            Err(Stop::Ended(outcome)) => self.end_with(outcome, feed, now),
+            Err(Stop::Trouble(trouble)) => self.end_with(Outcome::Trouble(trouble), feed, now),
             Err(Stop::ServerLost) if !self.job.reconnects => {
                 self.end(Outcome::ServerLost);
                 Ok(())
@@ -174,9 +167,16 @@ impl ConsumerProcess {
                 }
                 self.wire = None;
                 self.activity = Activity::Connecting { since: now };
-                self.judge.loses_server();
                 Ok(())
             }
         }
+    }
+
+    fn end_with(&mut self, outcome: Outcome, feed: &Feed, now: Duration) -> Result<(), String> {
+        let wants = self.machine.as_ref().filter(|machine| machine.is_joined()).map(Consumer::wanted_epoch);
+        let waited = self.waits_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        self.judge.ends(&outcome, &Ending { wants, waited }, feed)?;
+        self.end(outcome);
+        Ok(())
     }
 }

@@ -61,6 +61,7 @@ impl WaitingJudge {
     ) -> Result<(), String> {
         let runs = matches!(server.machine.phase(), Phase::Starting | Phase::Running) && now >= server.stopped_until;
         if !server.machine.members().has_begun() {
+            Self::judge_begin(scenario, server, consumers, now)?;
             // Those who start together wait for each other.
             self.server_runs_from(now);
         }
@@ -84,12 +85,33 @@ impl WaitingJudge {
             let Some(since) = consumer.waits_since else { continue };
             let runs_from = self.server.max(consumer.stopped_until);
             let (since, asked) = (since.max(runs_from), consumer.moved.max(runs_from));
+            if consumer.awaits_welcome() && now > since + SLACK {
+                return Err(format!("consumer {number} connected {:?} ago, and was not let in", now - since));
+            }
             if consumer.awaits_answer() && now > asked + SLACK {
                 return Err(format!("consumer {number} asked for a place {:?} ago, and has no answer", now - asked));
             }
             if now > since.max(self.progress) + limit {
                 return Err(format!("nobody gets on, though consumer {number} has waited for {:?}", now - since));
             }
+        }
+        Ok(())
+    }
+
+    /// Those who start together wait only while too few of them have asked.
+    fn judge_begin(
+        scenario: &Scenario,
+        server: &ServerProcess,
+        consumers: &[ConsumerProcess],
+        now: Duration,
+    ) -> Result<(), String> {
+        let has_asked = |one: &&ConsumerProcess| {
+            let asked = one.moved.max(one.stopped_until).max(server.stopped_until) + SLACK;
+            one.outcome.is_none() && one.has_met(&server.head) && one.awaits_answer() && now > asked
+        };
+        let asked = consumers.iter().filter(has_asked).count();
+        if asked >= scenario.feed.wait_for as usize {
+            return Err(format!("{asked} consumers have asked for a place, and the feed does not begin"));
         }
         Ok(())
     }

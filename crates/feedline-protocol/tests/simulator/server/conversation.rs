@@ -57,11 +57,14 @@ impl ServerProcess {
                 }
                 ToServer::Join(join, knows) => {
                     self.returns.note(&link.pid, &join, knows, now);
+                    let asked = self.asked(&join);
                     let joined = self.machine.join(id, join, &*self.head, || u64::MAX, time);
                     joined.map_err(|violation| format!("a consumer was turned away: {violation:?} {join:?}"))?;
+                    asked.judge_place(self.machine.log().cursor(id), self.has_passed_over)?;
                     self.producer_at = now;
                 }
                 ToServer::Leave => {
+                    link.idle_since = now;
                     self.machine.leave(id, &*self.head, time);
                     self.producer_at = now;
                 }
@@ -75,7 +78,7 @@ impl ServerProcess {
             let page = Rc::new(CursorPage::default());
             let message = ToConsumer::Welcome(Rc::clone(&self.head), Rc::clone(&page), Rc::clone(ring));
             link.wire.to_consumer.send(message, now + delay(&self.rng));
-            link.stage = Stage::Attached;
+            (link.stage, link.idle_since) = (Stage::Attached, now);
             let page = PageReader::new(&page, &self.rng);
             self.machine.attach(link.id, page, link.pid.clone(), ring.shape.generation, Time::new(now));
         }

@@ -57,6 +57,8 @@ pub(super) struct Returns {
     /// When the first one asked for a place by its number.
     first_by_number: Option<Duration>,
     pub jumps: Vec<Jump>,
+    /// Some who asked are the ranks of a job.
+    pub has_ranks: bool,
 }
 
 impl Returns {
@@ -67,10 +69,18 @@ impl Returns {
         } else {
             self.was_preceded |= self.first.is_none();
         }
+        self.has_ranks |= join.rank.is_some();
         self.asked.insert(pid.number, now);
         if matches!(join.entry, Entry::At { .. }) {
             self.first_by_number.get_or_insert(now);
         }
+    }
+}
+
+impl Returns {
+    /// Whether anybody came that knew of others.
+    pub fn has_any(&self) -> bool {
+        self.first.is_some()
     }
 }
 
