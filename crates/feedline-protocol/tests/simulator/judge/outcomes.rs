@@ -24,7 +24,10 @@ impl Judge {
         let is_explained = match outcome {
             // The world judges these two: they are its doing.
             Outcome::Killed | Outcome::ServerLost => true,
-            Outcome::Ended => feed.epochs.is_some_and(|epochs| ending.wants.is_none_or(|epoch| epoch >= epochs)),
+            // It may not come to hear of empty epochs at the end.
+            Outcome::Ended => feed.epochs.is_some_and(|epochs| {
+                ending.wants.is_none_or(|wants| (wants..epochs).all(|epoch| feed.length(epoch) == 0))
+            }),
             Outcome::Trouble(trouble) => self.is_explained(trouble, ending, feed),
         };
         if is_explained {
