@@ -72,9 +72,10 @@ impl WaitingJudge {
         let is_free = nobody_is_in_the_way(server, consumers, now);
         self.free_since = is_free.then(|| self.free_since.unwrap_or(now));
         let limit = scenario.feed.stall_timeout + SLACK;
-        if let Some(free_since) = self.free_since
-            && consumers.iter().any(|one| one.outcome.is_none() && one.waits_since.is_some())
-            && now > free_since.max(self.progress).max(self.server) + NOBODY_IN_THE_WAY
+        let living = consumers.iter().filter(|one| one.outcome.is_none() && !one.is_connecting());
+        let first_waits_since = living.filter_map(|one| one.waits_since).min();
+        if let (Some(free_since), Some(waits_since)) = (self.free_since, first_waits_since)
+            && now > free_since.max(waits_since).max(self.progress).max(self.server) + NOBODY_IN_THE_WAY
         {
             return Err("all who live wait, and nobody is in their way".into());
         }
