@@ -347,15 +347,36 @@ fn passes_over_an_epoch_that_is_replayed_are_counted_by_the_consumer() {
 fn a_wait_for_an_epoch_is_told_and_has_an_end() {
     let (mut consumer, memory) = joined(config(), shape(), Place { epoch: 1, sample: None, ..start() });
     assert_eq!(consumer.next(&memory), Ok(Next::Wait));
-    let looks = (0..=80).map(|half| consumer.check_epoch(&memory, Time::new(Duration::from_millis(500 * half))));
-    let troubles: Vec<_> = looks.collect::<Vec<_>>().into_iter().filter_map(Result::err).collect();
+    let checks = (0..=80).map(|half| consumer.check_epoch(&memory, Time::new(Duration::from_millis(500 * half))));
+    let troubles: Vec<_> = checks.collect::<Vec<_>>().into_iter().filter_map(Result::err).collect();
     let waiting = Waiting { epoch: 1, running: 0, at: 0, length: None };
     assert_eq!(troubles.first(), Some(&Trouble::NoEndInSight(waiting)));
+    assert!(consumer.has_notices());
     assert_eq!(consumer.take_notices(), [Notice::WaitsForEpoch(waiting)]);
+    assert!(!consumer.has_notices());
     memory.head.end_epoch(0, 3);
     assert_eq!(consumer.next(&memory), Ok(Next::Wait));
     assert_eq!(consumer.place(), Mark { epoch: 1, index: 0 });
     assert_eq!(consumer.check_epoch(&memory, Time::new(Duration::from_secs(3600))), Ok(()), "it has begun");
+}
+
+#[test]
+fn ranks_ask_for_the_batches_of_all_of_them() {
+    let shard = Some(Shard { group: 7, world: 3, rank: 1 });
+    let mut consumer = Consumer::new(Config { shard, ..config() }, shape(), NOW);
+    assert_eq!(next_join(&mut consumer, &Memory::default()).batch_size, Some(12));
+    assert_eq!(Config { batch_size: None, shard, ..config() }.step_size(), None);
+}
+
+/// Whoever leaves while its join is on its way keeps its epoch, and nothing else.
+#[test]
+fn a_join_that_is_withdrawn_leaves_the_epoch() {
+    let (mut consumer, memory) = (Consumer::new(config(), shape(), NOW), Memory::default());
+    assert!(!consumer.resume_at(Mark { epoch: 3, index: 5 }));
+    next_join(&mut consumer, &memory);
+    assert!(consumer.leave());
+    assert_eq!(consumer.place(), Mark { epoch: 3, index: 0 });
+    assert_eq!(next_join(&mut consumer, &memory).entry, Entry::EpochStart);
 }
 
 /// Ranks of two over batches that can't be cut.

@@ -3,6 +3,11 @@
 use super::*;
 use proptest::prelude::*;
 
+#[test]
+fn a_shard_is_named_by_its_rank() {
+    assert_eq!(Shard { group: 7, world: 3, rank: 1 }.to_string(), "rank 1 of 3");
+}
+
 /// How a job reads.
 #[derive(Clone, Copy, Debug)]
 enum Kind {

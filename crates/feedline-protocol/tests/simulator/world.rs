@@ -225,8 +225,8 @@ impl World {
         for notice in notices {
             self.record(|| format!("server: {notice:?}"));
             self.waiting_judge.judge_notice(&self.scenario, &notice, &self.consumers, self.now)?;
-            if matches!(notice, Notice::Joined { .. }) {
-                // Others may have to wait for this one.
+            if matches!(notice, Notice::Joined { .. } | Notice::Detached { .. } | Notice::RanksMissing { .. }) {
+                // Others may have to wait for this one, or for another one from now on.
                 self.waiting_judge.goes_on(self.now);
             }
         }

@@ -24,6 +24,8 @@ const NOBODY_IN_THE_WAY: Duration = Duration::from_millis(1000);
 #[derive(Default)]
 pub struct WaitingJudge {
     progress: Duration,
+    /// When the server last waited for those who lost an earlier one.
+    returns: Duration,
     /// Since when all who live wait, and nobody is in their way.
     free_since: Option<Duration>,
     /// Since when the server runs: its start, or the end of a stop.
@@ -65,6 +67,10 @@ impl WaitingJudge {
             // Those who start together wait for each other.
             self.server_runs_from(now);
         }
+        if server.waits_for_returns(now) {
+            // Those who come back wait for each other, and then perhaps for somebody else.
+            self.returns = now;
+        }
         // Without memory nobody can be detached.
         if !runs || scenario.feed.is_short_of_memory {
             return Ok(());
@@ -92,7 +98,7 @@ impl WaitingJudge {
             if consumer.awaits_answer() && now > asked + SLACK {
                 return Err(format!("consumer {number} asked for a place {:?} ago, and has no answer", now - asked));
             }
-            if now > since.max(self.progress) + limit {
+            if now > since.max(self.progress).max(self.returns) + limit {
                 return Err(format!("nobody gets on, though consumer {number} has waited for {:?}", now - since));
             }
         }
