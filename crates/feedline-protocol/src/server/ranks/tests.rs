@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use super::*;
+use crate::fakes::Pid as Watched;
 use crate::log::{Policy, Size};
 use proptest::prelude::*;
 
@@ -154,24 +155,6 @@ fn a_job_started_again_is_not_paired_with_its_former_self() {
     assert!(ranks.rounds.is_empty() && log.floor().is_none());
     assert!(ranks.join(&mut log, 1, rank(1), Entry::EpochStart, &process(2), NOW).is_ok());
     assert_eq!(ranks.rounds.len(), 1);
-}
-
-/// A process that can be seen to have ended.
-#[derive(Clone)]
-struct Watched(u32, Rc<Cell<bool>>);
-
-impl Process for Watched {
-    fn pid(&self) -> u32 {
-        self.0
-    }
-
-    fn is_dead(&self) -> bool {
-        self.1.get()
-    }
-
-    fn is_watched(&self) -> bool {
-        true
-    }
 }
 
 /// Rank 0 has read epoch 0, is in the next one, and ends; rank 1 has not come. `gone` samples of epoch 0 are overwritten.
