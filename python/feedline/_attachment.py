@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from feedline._core import Batches, FeedCore
-from feedline._errors import FeedlineError, FeedMismatchError
+from feedline._errors import FeedlineError, FeedMismatchError, LoaderError
 
 _OF_THIS_PROCESS = ("_when_missing", "keeps", "check_server")
 
@@ -133,8 +133,9 @@ def noted(error: FeedlineError, server_log: Path | None) -> FeedlineError:
     """
     if isinstance(error, FeedMismatchError) or server_log is None or str(server_log) in str(error):
         return error
-    # A server that ends as it should removes its log if that is empty.
+    # A server that ends as it should removes its log if that is empty; one whose loader failed
+    # may be about to print.
     with contextlib.suppress(OSError):
-        if server_log.stat().st_size > 0:
+        if server_log.stat().st_size > 0 or isinstance(error, LoaderError):
             error.args = (f"{error}\n  what its server printed: {server_log}",)
     return error

@@ -221,7 +221,7 @@ def read_in_two_parts(samples: int) -> None:
 
 def test_views_from_the_history_are_zero_copy_and_never_change(start: Start) -> None:
     # Two epochs: what is kept of the first is in nobody's way.
-    history = f"{2 * SAMPLES * 5008}"
+    history = f"{2 * SAMPLES * 5008}B"
     with (
         feedline.Server(Sized(SAMPLES, 30, width=5000), "train", ring=300, history=history),
         feedline.attach("train", batch_size=30) as late,

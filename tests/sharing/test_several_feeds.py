@@ -60,10 +60,11 @@ def test_one_process_serves_them_under_names_of_their_own(folder: Path) -> None:
         assert feedline.feeds() == [
             (f"set.{part}", pid, str(folder / f"set.{part}.sock")) for part in BOTH
         ]
-        assert [len(feed) for feed in feeds.values()] == [9, 3]
         for _ in range(2):
             assert ids(feeds["train"]) == list(range(SAMPLES))
             assert ids(feeds["val"]) == [-i for i in range(SAMPLES)]
+        # A list tells how many batches it has, and not how many samples: an epoch's end does.
+        assert [len(feed) for feed in feeds.values()] == [9, 3]
         with feedline.attach("set.val", batch_size=60) as other:
             assert ids(other) == [-i for i in range(SAMPLES)]
         listed = run("ls").stdout.splitlines()[1:]
