@@ -107,6 +107,10 @@ class FeedMemoryError(FeedlineError, MemoryError):
     """A ring that doesn't fit into memory."""
 
 
+class WorkerError(FeedlineError, RuntimeError):
+    """A sample that ended its worker process, or took longer than ``timeout``, again and again."""
+
+
 def loader_error(message: str, raised: str | None = None) -> LoaderError:
     """Make the ``LoaderError`` for an exception of the class ``raised``: ``module:qualified.name``.
 

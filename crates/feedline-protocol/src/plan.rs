@@ -71,6 +71,11 @@ fn draws(seed: u64, epoch: u64) -> Key {
     Key::new(seed).with(DRAWS).with(epoch)
 }
 
+/// What a sample's draws are seeded with in an epoch, whatever its place.
+pub fn draw(seed: u64, epoch: u64, sample: u64) -> u64 {
+    draws(seed, epoch).number(sample)
+}
+
 /// Keeps the draws of samples apart from those of the order.
 const DRAWS: u64 = 0xd2a5;
 

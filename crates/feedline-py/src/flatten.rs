@@ -368,7 +368,7 @@ fn unpickled(what: String, instead: &str) -> Refusal {
     Refusal::Unsupported(Explanation::new(what).hint(text![instead, ", or give ", pickled, both]))
 }
 
-fn numpy_dtype(name: &str) -> Option<DType> {
+pub fn numpy_dtype(name: &str) -> Option<DType> {
     use DType as D;
     let all = [D::Bool, D::I8, D::I16, D::I32, D::I64, D::U8, D::U16, D::U32, D::U64];
     let floats = [D::F16, D::BF16, D::F32, D::F64, D::C64, D::C128];

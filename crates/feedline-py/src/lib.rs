@@ -14,6 +14,8 @@ mod leaf_lock;
 mod logging;
 mod once;
 mod options;
+mod plan;
+mod pool;
 mod rebuild;
 mod server;
 mod stack_request;
@@ -36,6 +38,10 @@ mod _core {
     use super::feed::{Batches, FeedCore};
     #[pymodule_export]
     use super::options::{ServerOptions, server_options};
+    #[pymodule_export]
+    use super::plan::{Plan, draw};
+    #[pymodule_export]
+    use super::pool::{Draws, PoolOwner, PoolWorker, WholeBatch, without_batches};
     #[pymodule_export]
     use super::server::{ServerCore, begin_run, check_name, end_run, feeds, folder, folder_path};
     #[pymodule_export]

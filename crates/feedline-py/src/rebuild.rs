@@ -153,19 +153,7 @@ impl Rebuilder {
 
     fn array<'py>(&self, py: Python<'py>, kind: ArrayKind, exported: Exported) -> PyResult<Bound<'py, PyAny>> {
         match (self.format, kind) {
-            (Format::Torch, _) | (Format::AsYielded, ArrayKind::Torch) => {
-                static FROM_DLPACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-                let from_dlpack = remember(&FROM_DLPACK, py, || {
-                    // The function behind torch.from_dlpack, without its checks, which a capsule of ours doesn't need.
-                    let direct = py.import("torch")?.getattr("_C")?.getattr_opt("_from_dlpack")?;
-                    Ok(match direct {
-                        Some(direct) => direct,
-                        None => py.import("torch.utils.dlpack")?.getattr("from_dlpack")?,
-                    }
-                    .unbind())
-                })?;
-                from_dlpack.bind(py).call1((exported.capsule(py)?,))
-            }
+            (Format::Torch, _) | (Format::AsYielded, ArrayKind::Torch) => torch_tensor(py, &exported),
             (Format::Jax, _) => {
                 let exported = Bound::new(py, exported)?;
                 py.import("jax.dlpack")?.call_method1("from_dlpack", (exported,))
@@ -187,6 +175,21 @@ impl Rebuilder {
             }
         }
     }
+}
+
+/// A tensor over what is exported.
+pub fn torch_tensor<'py>(py: Python<'py>, exported: &Exported) -> PyResult<Bound<'py, PyAny>> {
+    static FROM_DLPACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let from_dlpack = remember(&FROM_DLPACK, py, || {
+        // The function behind torch.from_dlpack, without its checks, which a capsule of ours doesn't need.
+        let direct = py.import("torch")?.getattr("_C")?.getattr_opt("_from_dlpack")?;
+        Ok(match direct {
+            Some(direct) => direct,
+            None => py.import("torch.utils.dlpack")?.getattr("from_dlpack")?,
+        }
+        .unbind())
+    })?;
+    from_dlpack.bind(py).call1((exported.capsule(py)?,))
 }
 
 /// The class of a tensor, with its attributes.

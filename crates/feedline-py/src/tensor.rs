@@ -4,6 +4,8 @@
 //! thread, with or without the GIL. In: a [`Borrowed`] keeps the Python object alive and points at its bytes.
 #![allow(unsafe_code)]
 
+pub mod exchange;
+
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{NonNull, null_mut};
 

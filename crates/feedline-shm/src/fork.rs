@@ -7,7 +7,7 @@
 
 mod per_process;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd};
@@ -41,6 +41,27 @@ pub(crate) fn register(table: Weak<dyn Table>) {
     let mut tables = TABLES.lock();
     tables.retain(|table| table.strong_count() > 0);
     tables.push(table);
+}
+
+thread_local! {
+    static KEEPS_BATCHES: Cell<bool> = const { Cell::new(true) };
+}
+
+/// Whether the child of the fork that this thread is about to make may look at its parent's batches.
+pub(crate) fn keeps_batches() -> bool {
+    KEEPS_BATCHES.try_with(Cell::get).unwrap_or(true)
+}
+
+/// Runs `forks`, whose children on this thread never look at a batch of their parent: nothing is copied for them.
+pub fn without_batches<T>(forks: impl FnOnce() -> T) -> T {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            KEEPS_BATCHES.with(|keeps| keeps.set(self.0));
+        }
+    }
+    let _restore = Restore(KEEPS_BATCHES.with(|keeps| keeps.replace(false)));
+    forks()
 }
 
 /// The process in which something was made.

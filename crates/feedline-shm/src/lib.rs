@@ -16,6 +16,10 @@
 pub mod signal;
 
 #[cfg(not(loom))]
+pub mod arena;
+#[cfg(not(loom))]
+pub mod board;
+#[cfg(not(loom))]
 mod buffer;
 #[cfg(not(loom))]
 pub mod child;

@@ -53,6 +53,13 @@ impl SourceBytes<'_> {
         self.len_bytes == 0
     }
 
+    /// Whether they are these, as far as they don't change meanwhile.
+    pub fn is_equal(&self, other: &[u8]) -> bool {
+        // SAFETY: both are readable for that length (`new`'s contract, or a slice). No reference to ours is made.
+        self.len_bytes == other.len()
+            && unsafe { libc::memcmp(self.start.cast(), other.as_ptr().cast(), self.len_bytes) } == 0
+    }
+
     /// A copy in memory of our own.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut copy = vec![0; self.len_bytes];

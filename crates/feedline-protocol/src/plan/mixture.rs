@@ -12,6 +12,7 @@
 //! of samples each part has had its share, to within one sample or so). How many of each part came before a place follows by
 //! division, so places can be looked up anywhere.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::order::Parts;
@@ -61,6 +62,19 @@ pub enum MixtureError {
         /// Where they changed last.
         last: u64,
     },
+}
+
+impl fmt::Display for MixtureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Weights(error) => error.fmt(f),
+            Self::Count { weights, parts } => write!(f, "{weights} weights for {parts} datasets"),
+            Self::Empty(part) => write!(f, "dataset {part} has a weight, and no samples"),
+            Self::Past { start, last } => {
+                write!(f, "weights that change at sample {start}, where they change at sample {last} already")
+            }
+        }
+    }
 }
 
 impl From<WeightError> for MixtureError {

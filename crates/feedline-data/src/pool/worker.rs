@@ -1,0 +1,142 @@
+//! A worker's side of the board: takes tasks, writes samples into their slots, says what became of them.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use feedline_shm::arena::ArenaWriter;
+use feedline_shm::board::Board;
+use feedline_shm::{RingError, SourceBytes};
+
+use super::task::{self, Outcome, Task};
+use super::{Lanes, MAILBOX_BYTES};
+
+/// How long a worker sleeps before it looks around.
+const NAP: Duration = Duration::from_millis(100);
+
+/// What a worker process has.
+#[derive(Debug)]
+pub struct Worker {
+    board: Board,
+    arena: ArenaWriter,
+    number: usize,
+}
+
+/// A task in a worker's hands.
+#[derive(Debug)]
+pub struct Assignment {
+    ticket: u64,
+    /// What it says.
+    pub task: Task,
+    /// The keys of its samples.
+    pub keys: Vec<u8>,
+}
+
+/// What came of waiting for a task.
+#[derive(Debug)]
+pub enum Next {
+    /// A task.
+    Task(Assignment),
+    /// None yet; look around and ask again.
+    Nothing,
+    /// Nothing more will come.
+    Closed,
+}
+
+impl Worker {
+    /// Opens a pool by its descriptors.
+    pub fn open(
+        (board, workers, slots): (OwnedFd, usize, usize),
+        (arena, arena_bytes): (OwnedFd, u64),
+        number: usize,
+    ) -> Result<Self, RingError> {
+        let (board, arena) = (Board::open(board, workers, slots)?, ArenaWriter::open(arena, arena_bytes)?);
+        Ok(Self { board, arena, number })
+    }
+
+    /// The next task; waits for a tenth of a second at most.
+    pub fn next(&self) -> Next {
+        if self.board.is_closed() {
+            return Next::Closed;
+        }
+        match self.board.take(self.number) {
+            Some((ticket, words)) => {
+                let task = Task::from_words(words);
+                let keys = self.arena.read(task.keys, task.keys_len as usize);
+                Next::Task(Assignment { ticket, task, keys })
+            }
+            None if self.board.wait_for_task(NAP) => Next::Closed,
+            None => Next::Nothing,
+        }
+    }
+
+    /// Begins the sample with this number in the task.
+    pub fn begin(&self, sample: u64) {
+        self.board.begin_part(self.number, sample);
+    }
+
+    /// Where the lanes are described, as the owner says now.
+    pub fn lanes(&self, at: &Assignment) -> u64 {
+        self.board.task_word(at.ticket, task::LANES)
+    }
+
+    /// Describes a sample to the owner, which says where the lanes are. False if the pool was closed.
+    pub fn ask_for_lanes(&self, at: &mut Assignment, description: &[u8], poll: impl FnMut() -> bool) -> bool {
+        let len_bytes = self.tell(description);
+        self.ask(at, task::ASKS_FOR_LANES, len_bytes, poll)
+    }
+
+    /// Asks for so much memory for a batch that travels whole. False if the pool was closed.
+    pub fn ask_for_memory(&self, at: &mut Assignment, len_bytes: u64, poll: impl FnMut() -> bool) -> bool {
+        self.ask(at, task::ASKS_FOR_MEMORY, len_bytes, poll)
+    }
+
+    fn ask(&self, at: &mut Assignment, question: u32, detail: u64, poll: impl FnMut() -> bool) -> bool {
+        let is_answered = self.board.ask(self.number, question, detail, poll);
+        let word = |word| self.board.task_word(at.ticket, word);
+        let (out, out_len, lanes) = (word(task::OUT), word(task::OUT_LEN), word(task::LANES));
+        at.task = Task { out, out_len, lanes, ..at.task };
+        // The time until the answer was the owner's.
+        self.board.begin_part(self.number, self.board.at_work(self.number).map_or(0, |at| at.part));
+        is_answered
+    }
+
+    /// Copies bytes of the arena, as a description that the owner wrote there.
+    pub fn read(&self, offset: u64, len_bytes: usize) -> Vec<u8> {
+        self.arena.read(offset, len_bytes)
+    }
+
+    /// Where the lanes of an assignment's batch begin in the arena.
+    pub fn starts(&self, at: &Assignment, lanes: &Lanes) -> Vec<u64> {
+        let (starts, _) = lanes.places(at.task.batch);
+        starts.into_iter().map(|start| at.task.out + start).collect()
+    }
+
+    /// Copies bytes to a place in the arena that belongs to the task in hand.
+    pub fn write<'a>(&self, offset: u64, bytes: impl Into<SourceBytes<'a>>) {
+        self.arena.write(offset, bytes);
+    }
+
+    /// Leaves a message in the mailbox, cut short if it is too long.
+    fn tell(&self, message: &[u8]) -> u64 {
+        let message = &message[..message.len().min(MAILBOX_BYTES as usize)];
+        self.arena.write(self.number as u64 * MAILBOX_BYTES, message);
+        message.len() as u64
+    }
+
+    /// The task was made, in so many nanoseconds.
+    pub fn made(&self, at: &Assignment, nanos: u64, len_bytes: u64) {
+        self.board.finish(self.number, at.ticket, Outcome::Made { nanos, len_bytes }.to_words(), false);
+    }
+
+    /// The dataset raised; the message says what.
+    pub fn raised(&self, at: &mut Assignment, message: &[u8], poll: impl FnMut() -> bool) {
+        let len_bytes = self.tell(message);
+        self.ask(at, task::TELLS_OF_ERROR, len_bytes, poll);
+        self.board.finish(self.number, at.ticket, Outcome::Raised.to_words(), true);
+    }
+
+    /// A sample has no place in the lanes.
+    pub fn unfit(&self, at: &Assignment) {
+        self.board.finish(self.number, at.ticket, Outcome::Unfit.to_words(), true);
+    }
+}

@@ -1,0 +1,326 @@
+"""``feedline.DataLoader``: torch's, with a pool that fills batches where they are read.
+
+An epoch is a plan: which sample stands at each place is a function of the seed and the epoch. Its place
+is the number of samples that were handed out, so a state holds at any batch size and number of workers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+from collections.abc import Iterator, Mapping
+from multiprocessing.context import BaseContext
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data import IterableDataset, _utils, default_collate
+
+from feedline._core import Plan
+from feedline._errors import FeedValueError
+from feedline._in_process import InProcess
+from feedline._pool import Pool, Raised
+from feedline._pool_worker import Job, key_number
+
+_SEEDS = 1 << 63
+
+
+class DataLoader(TorchDataLoader[Any]):
+    """torch's DataLoader, with the same arguments."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Any = None,
+        batch_sampler: Any = None,
+        num_workers: int = 0,
+        collate_fn: Any = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Any = None,
+        multiprocessing_context: Any = None,
+        generator: Any = None,
+        *,
+        seed: int | None = None,
+        with_ids: bool = False,
+        **keywords: Any,
+    ) -> None:
+        super().__init__(
+            *(dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn),
+            *(pin_memory, drop_last, timeout, worker_init_fn, multiprocessing_context, generator),
+            **keywords,
+        )
+        self._seed = None if seed is None else _checked_seed(seed)
+        self._with_ids = with_ids
+        self._orders_itself = sampler is None and batch_sampler is None
+        self._batches_itself = batch_sampler is None
+        self._shuffles = bool(shuffle)
+        self._epoch = 0
+        self._resume: dict[str, Any] | None = None
+        self._running: _Epoch | None = None
+        self._pool: Pool | None = None
+
+    @property
+    def seed(self) -> int:
+        """What the order and the draws of all epochs depend on."""
+        if self._seed is None:
+            drawn = torch.empty((), dtype=torch.int64).random_(generator=self.generator)
+            self._seed = int(drawn.item())
+        return self._seed
+
+    def __iter__(self) -> Any:
+        """One epoch; nothing happens before its first batch is asked for."""
+        if isinstance(self.dataset, IterableDataset):
+            return super().__iter__()
+        return _Epoch(self)
+
+    def _plan(self) -> Plan:
+        if not self._orders_itself:
+            raise TypeError(
+                "a loader with a sampler knows an epoch's samples only while it reads them\n"
+                "  leave the sampler out: shuffle=True has an order that can be looked up"
+            )
+        samples = len(self.dataset)
+        return Plan.shuffled(samples) if self._shuffles else Plan.sequential(samples)
+
+    def _order(self) -> str:
+        """What an epoch's order depends on, besides the seed and its number."""
+        if self._orders_itself:
+            return str(self._plan())
+        return f"{type(self.sampler if self._batches_itself else self.batch_sampler).__name__}"
+
+    def set_epoch(self, epoch: int) -> None:
+        """Have the next ``iter()`` be this epoch."""
+        self._epoch = int(epoch)
+        for part in (self.sampler, self.batch_sampler):
+            if hasattr(part, "set_epoch"):
+                part.set_epoch(epoch)
+
+    def samples(self, epoch: int, step: int) -> list[int]:
+        """Return the numbers of the samples of a step, past or to come."""
+        plan = self._plan()
+        first, count = self._span(len(plan), step)
+        return plan.numbers(self.seed, epoch, first, count)
+
+    def _span(self, samples: int, step: int) -> tuple[int, int]:
+        size = 1 if self.batch_size is None else self.batch_size
+        steps = samples // size if self.drop_last else -(-samples // size)
+        if not 0 <= step < steps:
+            raise IndexError(f"step {step} of an epoch with {steps} steps")
+        return step * size, min(size, samples - step * size)
+
+    def remake(self, epoch: int, step: int) -> Any:
+        """Make a step's batch again, in this process: bit for bit what it was, or will be."""
+        numbers = self.samples(epoch, step)
+        batch = self._in_process().batch(numbers, epoch)
+        return (batch, torch.tensor(numbers)) if self._with_ids else batch
+
+    def _in_process(self) -> InProcess:
+        return InProcess(self.dataset, self.collate_fn, self._auto_collation, self.seed)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader is: enough to go on at any batch size, with any number of workers."""
+        if self._resume is not None:
+            return dict(self._resume)
+        running = self._running
+        epoch, sample, rng = self._epoch, 0, None
+        if running is not None and not running.is_over:
+            epoch, sample, rng = running.epoch, running.given, running.sampler_rng
+        state = {"seed": self.seed, "epoch": epoch, "sample": sample, "order": self._order()}
+        return state if rng is None else {**state, "sampler_rng": rng}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Have the next ``iter()`` go on where ``state_dict()`` was called."""
+        try:
+            loaded = {**state, "epoch": int(state["epoch"]), "sample": int(state["sample"])}
+            order, seed = str(state["order"]), int(state["seed"])
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise FeedValueError(f"{state!r} is not the state_dict() of a DataLoader") from None
+        if loaded["epoch"] < 0 or loaded["sample"] < 0:
+            raise FeedValueError(f"{state!r} is not a place in an epoch")
+        if order != self._order():
+            raise FeedValueError(
+                f"the state is of another order than this loader's\n"
+                f"  the state's: {order}\n  this loader's: {self._order()}"
+            )
+        self._seed, self._resume, self._running = seed, loaded, None
+
+    def _start_pool(self) -> Pool:
+        pool = self._pool
+        if pool is not None and pool.is_here:
+            pool.abandon()
+            return pool
+        job = Job(
+            *(self.dataset, self.collate_fn, self.worker_init_fn, self._auto_collation),
+            *(self.num_workers, self.seed, self.seed % _SEEDS),
+        )
+        in_flight = self.num_workers * (self.prefetch_factor or 2)
+        pool = Pool(self._context(), job, in_flight, self.timeout)
+        self._pool = pool if self.persistent_workers else None
+        return pool
+
+    def _context(self) -> BaseContext:
+        context = self.multiprocessing_context
+        if context is None:
+            return multiprocessing.get_context()
+        return context if isinstance(context, BaseContext) else multiprocessing.get_context(context)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_pool": None, "_running": None}
+
+
+def _checked_seed(seed: object) -> int:
+    if isinstance(seed, bool) or not hasattr(seed, "__index__"):
+        raise FeedValueError(f"seed={seed!r} is not a whole number")
+    number = int(seed.__index__())
+    if not 0 <= number < _SEEDS:
+        raise FeedValueError(f"seed={number} is not a number from 0 to {_SEEDS - 1}")
+    return number
+
+
+class _Epoch:
+    """One epoch of a loader: its batches, one after the other."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
+        self._keys: Iterator[list[Any]] | None = None
+        self._pool: Pool | None = None
+        self._in_process: InProcess | None = None
+        self._waiting: dict[int, list[Any]] = {}
+        self.epoch = 0
+        self.given = 0
+        self.is_over = False
+        self.sampler_rng: Any = None
+
+    def __iter__(self) -> _Epoch:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __next__(self) -> Any:
+        if self.is_over:
+            raise StopIteration
+        if self._keys is None:
+            self._keys = self._begin()
+        try:
+            keys, batch = self._serial() if self._loader.num_workers == 0 else self._pooled()
+        except StopIteration:
+            self._end()
+            raise
+        except Raised as raised:
+            self._raise(raised)
+        self.given += len(keys)
+        if self._is_at_end():
+            self._end()
+        if self._loader.pin_memory and torch.accelerator.is_available():
+            batch = _utils.pin_memory.pin_memory(batch)
+        if self._loader._with_ids:
+            ids = torch.tensor(keys) if all(type(key) is int for key in keys) else keys
+            return batch, ids
+        return batch
+
+    next = __next__
+
+    def _begin(self) -> Iterator[list[Any]]:
+        loader = self._loader
+        resume, loader._resume = loader._resume, None
+        self.epoch = loader._epoch if resume is None else resume["epoch"]
+        self.given = 0 if resume is None else resume["sample"]
+        loader._epoch = self.epoch + 1
+        loader._running = self
+        loader.seed  # noqa: B018  drawn now, if it was not given
+        if loader.num_workers == 0:
+            self._in_process = loader._in_process()
+        else:
+            self._pool = loader._start_pool()
+        if loader._orders_itself:
+            return self._planned()
+        return self._sampled(None if resume is None else resume.get("sampler_rng"))
+
+    def _planned(self) -> Iterator[list[Any]]:
+        loader, first = self._loader, self.given
+        plan, seed, size = loader._plan(), loader.seed, loader.batch_size or 1
+        samples = len(plan)
+        while samples - first >= (size if loader.drop_last else 1):
+            count = min(size, samples - first)
+            yield plan.numbers(seed, self.epoch, first, count)
+            first += count
+
+    def _sampled(self, rng: Any) -> Iterator[list[Any]]:
+        loader = self._loader
+        sampler = loader.sampler if loader._batches_itself else loader.batch_sampler
+        generator = getattr(sampler, "generator", None)
+        generator = generator if isinstance(generator, torch.Generator) else torch.default_generator
+        before = generator.get_state()
+        if rng is not None:
+            generator.set_state(rng)
+        self.sampler_rng = before if rng is None else rng
+        keys = iter(sampler)
+        first = list(itertools.islice(keys, 1))
+        if rng is not None:
+            generator.set_state(before)
+        keys = itertools.chain(first, keys)
+        if not loader._batches_itself:
+            return _skip_batches(map(list, keys), self.given)
+        skipped = itertools.islice(keys, self.given, None)
+        return _batched(skipped, loader.batch_size or 1, drop_last=loader.drop_last)
+
+    def _serial(self) -> tuple[list[Any], Any]:
+        keys = next(self._keys)  # type: ignore[arg-type]
+        return keys, self._in_process.batch(keys, self.epoch)  # type: ignore[union-attr]
+
+    def _pooled(self) -> tuple[list[Any], Any]:
+        loader, pool = self._loader, self._pool
+        assert pool is not None and self._keys is not None
+        most = loader.num_workers * (loader.prefetch_factor or 2)
+        while pool.in_flight < most:
+            keys = next(self._keys, None)
+            if keys is None:
+                break
+            self._waiting[pool.offer(keys, self.epoch)] = keys
+        if not self._waiting:
+            raise StopIteration
+        number, batch = pool.take(in_order=loader.in_order)
+        return self._waiting.pop(number), batch
+
+    def _is_at_end(self) -> bool:
+        loader = self._loader
+        if not loader._orders_itself:
+            return False
+        left = len(loader.dataset) - self.given
+        return left < (loader.batch_size or 1) if loader.drop_last else left <= 0
+
+    def _raise(self, raised: Raised) -> None:
+        keys = self._waiting.pop(raised.number)
+        self.given += len(keys)
+        if raised.wrapped is not None:
+            raised.wrapped.reraise()
+        assert self._pool is not None
+        raise self._pool.lost(keys[raised.sample], raised.tries) from None
+
+    def _end(self) -> None:
+        self.is_over = True
+        if self._pool is not None and self._pool is not self._loader._pool:
+            self._pool.close()
+        self._pool = None
+
+
+def _batched(keys: Iterator[Any], size: int, *, drop_last: bool) -> Iterator[list[Any]]:
+    while len(batch := list(itertools.islice(keys, size))) == size:
+        yield batch
+    if batch and not drop_last:
+        yield batch
+
+
+def _skip_batches(batches: Iterator[list[Any]], samples: int) -> Iterator[list[Any]]:
+    for batch in batches:
+        if samples < len(batch):
+            yield batch[samples:]
+            samples = 0
+        else:
+            samples -= len(batch)

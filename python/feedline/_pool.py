@@ -1,0 +1,229 @@
+"""A training job's pool of worker processes, and the forker that it gets them from."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import socket
+import weakref
+from multiprocessing.context import BaseContext
+from typing import Any
+
+from feedline import _forker, _sample, _whole_batch
+from feedline._core import PoolOwner, without_batches
+from feedline._errors import WorkerError
+from feedline._pool_worker import Job
+
+_log = logging.getLogger("feedline")
+
+_TRIES = 3
+# Address space, not memory: pages come with the first write.
+_ARENA_BYTES = 1 << 40
+_LEAST_ARENA_BYTES = 1 << 32
+
+
+# A child that is forked, our own forkers too, must not keep the sockets of other forkers open: each
+# ends when the training job's end of its socket does.
+_controls: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    for control in _controls:
+        control.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
+
+
+class Pool:
+    """Workers that fill batches.
+
+    ``offer`` deals a batch out, ``take`` returns the next one. The process that made it is the only
+    one that may use it.
+    """
+
+    def __init__(self, context: BaseContext, job: Job, in_flight: int, timeout: float) -> None:
+        """Start the forker and the workers."""
+        self._owner = _owner(job.num_workers, in_flight)
+        self._timeout = timeout
+        self._job = job
+        self._build: Any = None
+        self._pid = os.getpid()
+        self._stacks: dict[int, str] = {}
+        self._killed: set[int] = set()
+        if not job.auto_collation or not _is_default(job):
+            self._owner.travel_whole()
+        board, workers, slots, arena, arena_bytes = self._owner.descriptors()
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        _controls.add(ours)
+        arguments = (
+            *(theirs, _forker.Descriptor(board), _forker.Descriptor(arena)),
+            *((workers, slots, arena_bytes), job),
+        )
+        process = context.Process(target=_forker.run, args=arguments, daemon=True)
+        # Workers never look at batches that this process holds: nothing is copied for them.
+        without_batches(process.start)
+        theirs.close()
+        self._control = ours
+        self._unread = b""
+        self._close = weakref.finalize(self, _close, self._owner, ours, process, self._pid)
+        for worker in range(workers):
+            self._ask(_forker.START, worker)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this process may use it."""
+        return self._pid == os.getpid()
+
+    @property
+    def in_flight(self) -> int:
+        """How many batches were dealt out and not taken."""
+        return self._owner.in_flight()
+
+    def offer(self, keys: list[Any], epoch: int) -> int:
+        """Deal a batch out; its number is returned."""
+        if all(type(key) is int and key >= 0 for key in keys):
+            return self._owner.offer(keys, epoch)
+        return self._owner.offer_pickled(pickle.dumps(keys), len(keys), epoch)
+
+    def take(self, *, in_order: bool) -> tuple[int, Any]:
+        """Return the next batch that is done, with its number.
+
+        Raises what the dataset raised, in the order of the batches.
+        """
+        while True:
+            event = self._owner.next(in_order)
+            if event is None:
+                self._look_at_workers()
+                continue
+            what, *of = event
+            if what == "made":
+                return of[0], self._build(of[1])
+            if what == "whole":
+                return of[0], _whole_batch.unpack(of[1])
+            if what == "lanes":
+                self._describe(of[0])
+            elif what == "raised":
+                raise _Raised(of[0], pickle.loads(of[1]))
+            else:
+                raise _Raised(of[0], None, of[1], of[2])
+
+    def _describe(self, description: bytes) -> None:
+        described = _sample.loads(description)
+        if described is None:
+            self._owner.describe(b"", None)
+            return
+        self._build = _sample.builder(described[0])
+        self._owner.describe(description, described)
+
+    def abandon(self) -> None:
+        """Nobody wants what is in flight."""
+        self._owner.abandon()
+
+    def close(self) -> None:
+        """End the workers. Batches that are still alive keep their bytes."""
+        self._close()
+
+    def lost(self, sample: Any, tries: int) -> WorkerError:
+        """Return the error for a sample whose workers died, or were too slow."""
+        dataset = type(self._job.dataset).__name__
+        stack = self._last_stack
+        limit = f"timeout={self._timeout:g} s"
+        why = f"took longer than {limit}" if self._was_late else "ended its worker process"
+        text = f"sample {sample!r} of {dataset} {why}, {tries} times"
+        if self._last_status:
+            text += f" (the last one {self._last_status})"
+        if stack.strip():
+            text += "\n  where it was:\n" + "\n".join(f"    {line}" for line in stack.splitlines())
+        return WorkerError(text)
+
+    _last_stack = ""
+    _last_status = ""
+    _was_late = False
+
+    def _ask(self, what: bytes, worker: int) -> None:
+        with contextlib.suppress(OSError):
+            self._control.send(_forker.MESSAGE.pack(what, worker, 0))
+
+    def _look_at_workers(self) -> None:
+        """Replace those that have ended, and end those that are late."""
+        for worker, (pid, status, stack) in self._ended():
+            is_late = worker in self._killed
+            self._killed.discard(worker)
+            died = self._owner.worker_died(worker)
+            how = f"exited with status {status}" if status >= 0 else f"was killed by signal {-status}"
+            self._last_stack, self._last_status, self._was_late = stack, how, is_late
+            if died is not None:
+                batch, sample, tries = died
+                _log.warning(
+                    "worker process %d %s at sample %d of batch %d; it is replaced, and the sample made again (try %d of %d)",
+                    *(pid, "was late and was ended" if is_late else how),
+                    *(sample, batch, tries + 1, _TRIES),
+                )
+            self._ask(_forker.START, worker)
+        if self._timeout > 0:
+            for worker, _, _ in self._owner.late(self._timeout):
+                if worker not in self._killed:
+                    self._killed.add(worker)
+                    self._ask(_forker.KILL, worker)
+
+    def _ended(self) -> list[tuple[int, tuple[int, int, str]]]:
+        head = _forker.MESSAGE
+        ended = []
+        try:
+            while chunk := self._control.recv(1 << 16):
+                self._unread += chunk
+            raise WorkerError("the process that a loader's workers are started from is gone")
+        except BlockingIOError:
+            pass
+        while len(self._unread) >= head.size:
+            _, worker, size = head.unpack_from(self._unread)
+            if len(self._unread) < head.size + size:
+                break
+            note = pickle.loads(self._unread[head.size : head.size + size])
+            self._unread = self._unread[head.size + size :]
+            ended.append((worker, note))
+        return ended
+
+
+class _Raised(Exception):
+    """A batch that could not be made."""
+
+    def __init__(self, number: int, wrapped: Any, sample: int = 0, tries: int = 0) -> None:
+        super().__init__(number)
+        self.number = number
+        self.wrapped = wrapped
+        self.sample = sample
+        self.tries = tries
+
+
+Raised = _Raised
+
+
+def _is_default(job: Job) -> bool:
+    from torch.utils.data import default_collate
+
+    return job.collate_fn is default_collate
+
+
+def _owner(workers: int, in_flight: int) -> PoolOwner:
+    size = _ARENA_BYTES
+    while True:
+        try:
+            return PoolOwner(workers, in_flight, size, _TRIES)
+        except OSError:
+            # A limit on address space, or a kernel that counts what is only reserved.
+            if size <= _LEAST_ARENA_BYTES:
+                raise
+            size //= 4
+
+
+def _close(owner: PoolOwner, control: socket.socket, process: Any, pid: int) -> None:
+    if pid != os.getpid():
+        return
+    owner.close()
+    control.close()
+    process.join()
