@@ -6,6 +6,7 @@ is the number of samples that were handed out, so a state holds at any batch siz
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import multiprocessing
 import os
@@ -61,7 +62,7 @@ class DataLoader(TorchDataLoader[Any]):
         self._shuffles = bool(shuffle)
         self._epoch = 0
         self._resume: dict[str, Any] | None = None
-        self._running: _Epoch | None = None
+        self._place: _Place | None = None
         self._pool: Pool | None = None
 
     @property
@@ -126,10 +127,10 @@ class DataLoader(TorchDataLoader[Any]):
         """Where the loader is: enough to go on at any batch size, with any number of workers."""
         if self._resume is not None:
             return dict(self._resume)
-        running = self._running
+        place = self._place
         epoch, sample, rng = self._epoch, 0, None
-        if running is not None and not running.is_over:
-            epoch, sample, rng = running.epoch, running.given, running.sampler_rng
+        if place is not None and not place.is_over:
+            epoch, sample, rng = place.epoch, place.given, place.sampler_rng
         state = {"seed": self.seed, "epoch": epoch, "sample": sample, "order": self._order()}
         return state if rng is None else {**state, "sampler_rng": rng}
 
@@ -147,7 +148,7 @@ class DataLoader(TorchDataLoader[Any]):
                 f"the state is of another order than this loader's\n"
                 f"  the state's: {order}\n  this loader's: {self._order()}"
             )
-        self._seed, self._resume, self._running = seed, loaded, None
+        self._seed, self._resume, self._place = seed, loaded, None
 
     def _start_pool(self) -> Pool:
         pool = self._pool
@@ -170,7 +171,7 @@ class DataLoader(TorchDataLoader[Any]):
         return context if isinstance(context, BaseContext) else multiprocessing.get_context(context)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pool": None, "_running": None}
+        return {**self.__dict__, "_pool": None}
 
 
 def _checked_seed(seed: object) -> int:
@@ -182,6 +183,18 @@ def _checked_seed(seed: object) -> int:
     return number
 
 
+@dataclasses.dataclass
+class _Place:
+    """Where an epoch is. The loader keeps it when the iterator is gone."""
+
+    epoch: int
+    given: int
+    """How many samples were handed out."""
+    sampler_rng: Any = None
+    """What a sampler's generator was like before the epoch."""
+    is_over: bool = False
+
+
 class _Epoch:
     """One epoch of a loader: its batches, one after the other."""
 
@@ -191,10 +204,7 @@ class _Epoch:
         self._pool: Pool | None = None
         self._in_process: InProcess | None = None
         self._waiting: dict[int, list[Any]] = {}
-        self.epoch = 0
-        self.given = 0
-        self.is_over = False
-        self.sampler_rng: Any = None
+        self._place = _Place(0, 0)
 
     def __iter__(self) -> _Epoch:
         return self
@@ -203,7 +213,7 @@ class _Epoch:
         return len(self._loader)
 
     def __next__(self) -> Any:
-        if self.is_over:
+        if self._place.is_over:
             raise StopIteration
         if self._keys is None:
             self._keys = self._begin()
@@ -214,7 +224,7 @@ class _Epoch:
             raise
         except Raised as raised:
             self._raise(raised)
-        self.given += len(keys)
+        self._place.given += len(keys)
         if self._is_at_end():
             self._end()
         if self._loader.pin_memory and torch.accelerator.is_available():
@@ -229,10 +239,9 @@ class _Epoch:
     def _begin(self) -> Iterator[list[Any]]:
         loader = self._loader
         resume, loader._resume = loader._resume, None
-        self.epoch = loader._epoch if resume is None else resume["epoch"]
-        self.given = 0 if resume is None else resume["sample"]
-        loader._epoch = self.epoch + 1
-        loader._running = self
+        epoch = loader._epoch if resume is None else resume["epoch"]
+        self._place = _Place(epoch, 0 if resume is None else resume["sample"])
+        loader._epoch, loader._place = epoch + 1, self._place
         loader.seed  # noqa: B018  drawn now, if it was not given
         if loader.num_workers == 0:
             self._in_process = loader._in_process()
@@ -243,12 +252,12 @@ class _Epoch:
         return self._sampled(None if resume is None else resume.get("sampler_rng"))
 
     def _planned(self) -> Iterator[list[Any]]:
-        loader, first = self._loader, self.given
+        loader, first = self._loader, self._place.given
         plan, seed, size = loader._plan(), loader.seed, loader.batch_size or 1
         samples = len(plan)
         while samples - first >= (size if loader.drop_last else 1):
             count = min(size, samples - first)
-            yield plan.numbers(seed, self.epoch, first, count)
+            yield plan.numbers(seed, self._place.epoch, first, count)
             first += count
 
     def _sampled(self, rng: Any) -> Iterator[list[Any]]:
@@ -259,20 +268,20 @@ class _Epoch:
         before = generator.get_state()
         if rng is not None:
             generator.set_state(rng)
-        self.sampler_rng = before if rng is None else rng
+        self._place.sampler_rng = before if rng is None else rng
         keys = iter(sampler)
         first = list(itertools.islice(keys, 1))
         if rng is not None:
             generator.set_state(before)
         keys = itertools.chain(first, keys)
         if not loader._batches_itself:
-            return _skip_batches(map(list, keys), self.given)
-        skipped = itertools.islice(keys, self.given, None)
+            return _skip_batches(map(list, keys), self._place.given)
+        skipped = itertools.islice(keys, self._place.given, None)
         return _batched(skipped, loader.batch_size or 1, drop_last=loader.drop_last)
 
     def _serial(self) -> tuple[list[Any], Any]:
         keys = next(self._keys)  # type: ignore[arg-type]
-        return keys, self._in_process.batch(keys, self.epoch)  # type: ignore[union-attr]
+        return keys, self._in_process.batch(keys, self._place.epoch)  # type: ignore[union-attr]
 
     def _pooled(self) -> tuple[list[Any], Any]:
         loader, pool = self._loader, self._pool
@@ -282,7 +291,7 @@ class _Epoch:
             keys = next(self._keys, None)
             if keys is None:
                 break
-            self._waiting[pool.offer(keys, self.epoch)] = keys
+            self._waiting[pool.offer(keys, self._place.epoch)] = keys
         if not self._waiting:
             raise StopIteration
         number, batch = pool.take(in_order=loader.in_order)
@@ -292,19 +301,19 @@ class _Epoch:
         loader = self._loader
         if not loader._orders_itself:
             return False
-        left = len(loader.dataset) - self.given
+        left = len(loader.dataset) - self._place.given
         return left < (loader.batch_size or 1) if loader.drop_last else left <= 0
 
     def _raise(self, raised: Raised) -> None:
         keys = self._waiting.pop(raised.number)
-        self.given += len(keys)
+        self._place.given += len(keys)
         if raised.wrapped is not None:
             raised.wrapped.reraise()
         assert self._pool is not None
         raise self._pool.lost(keys[raised.sample], raised.tries) from None
 
     def _end(self) -> None:
-        self.is_over = True
+        self._place.is_over = True
         if self._pool is not None and self._pool is not self._loader._pool:
             self._pool.close()
         self._pool = None

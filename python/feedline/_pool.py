@@ -7,6 +7,7 @@ import logging
 import os
 import pickle
 import socket
+import time
 import weakref
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -19,6 +20,7 @@ from feedline._pool_worker import Job
 _log = logging.getLogger("feedline")
 
 _TRIES = 3
+_LOOK_EVERY_SECS = 0.1
 # Address space, not memory: pages come with the first write.
 _ARENA_BYTES = 1 << 40
 _LEAST_ARENA_BYTES = 1 << 32
@@ -51,8 +53,10 @@ class Pool:
         self._job = job
         self._build: Any = None
         self._pid = os.getpid()
-        self._stacks: dict[int, str] = {}
+        self._look_at = 0.0
         self._killed: set[int] = set()
+        # Workers in a row that ended before they had anything to do.
+        self._stillborn = 0
         if not job.auto_collation or not _is_default(job):
             self._owner.travel_whole()
         board, workers, slots, arena, arena_bytes = self._owner.descriptors()
@@ -96,8 +100,10 @@ class Pool:
         """
         while True:
             event = self._owner.next(in_order)
-            if event is None:
+            if event is None or time.monotonic() >= self._look_at:
                 self._look_at_workers()
+                self._look_at = time.monotonic() + _LOOK_EVERY_SECS
+            if event is None:
                 continue
             what, *of = event
             if what == "made":
@@ -156,12 +162,16 @@ class Pool:
             died = self._owner.worker_died(worker)
             how = f"exited with status {status}" if status >= 0 else f"was killed by signal {-status}"
             self._last_stack, self._last_status, self._was_late = stack, how, is_late
+            self._stillborn = 0 if died is not None else self._stillborn + 1
+            if self._stillborn >= _TRIES * self._job.num_workers:
+                raise WorkerError(f"worker processes end as soon as they are started: the last one {how}\n{stack}")
             if died is not None:
                 batch, sample, tries = died
+                again = "the sample is made again" if tries < _TRIES else "the sample is given up"
                 _log.warning(
-                    "worker process %d %s at sample %d of batch %d; it is replaced, and the sample made again (try %d of %d)",
-                    *(pid, "was late and was ended" if is_late else how),
-                    *(sample, batch, tries + 1, _TRIES),
+                    "worker process %d %s at place %d of batch %d: it is replaced, and %s (try %d of %d)",
+                    *(pid, "took too long and was ended" if is_late else how),
+                    *(sample, batch, again, tries, _TRIES),
                 )
             self._ask(_forker.START, worker)
         if self._timeout > 0:

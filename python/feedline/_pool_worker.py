@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch._utils import ExceptionWrapper
-from torch.utils.data import _utils
+from torch.utils.data import _utils, default_collate
 
 from feedline import _sample, _whole_batch
 from feedline._core import PoolWorker
@@ -74,7 +74,14 @@ class Hooks:
     def pack(self, samples: list[Any]) -> tuple[bytes, list[Any]]:
         """Collate a batch that travels whole."""
         collate = self._job.collate_fn
-        return _whole_batch.pack(collate(samples if self._job.auto_collation else samples[0]))
+        if collate is not default_collate:
+            return _whole_batch.pack(collate(samples if self._job.auto_collation else samples[0]))
+        # Where it knows of a worker, it makes a file in shared memory for each tensor.
+        info, _utils.worker._worker_info = _utils.worker._worker_info, None
+        try:
+            return _whole_batch.pack(default_collate(samples))
+        finally:
+            _utils.worker._worker_info = info
 
     def caught(self, error: BaseException) -> bytes:
         """Pickle what the dataset raised, for ``reraise`` in the training job."""

@@ -7,7 +7,7 @@ use feedline_data::pool::task::{Kind, NO_LANES};
 use feedline_data::pool::worker::{Assignment, Next};
 use feedline_data::pool::{Lanes, Worker};
 use feedline_shm::SourceBytes;
-use pyo3::exceptions::{PyMemoryError, PyOSError};
+use pyo3::exceptions::{PyException, PyMemoryError, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
@@ -78,6 +78,8 @@ impl PoolWorker {
                 Ok(len_bytes) => worker.made(&at, started.elapsed().as_nanos() as u64, len_bytes),
                 Err(Ended::Closed) => return Ok(()),
                 Err(Ended::Unfit) => worker.unfit(&at),
+                // What ends a process ends this one, and another takes over.
+                Err(Ended::Raised(error)) if !error.is_instance_of::<PyException>(py) => return Err(error),
                 Err(Ended::Raised(error)) => {
                     let message: Vec<u8> = hooks.call_method1("caught", (error.value(py),))?.extract()?;
                     py.detach(|| worker.raised(&mut at, &message, || true));
