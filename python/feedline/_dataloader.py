@@ -248,17 +248,9 @@ class _Epoch:
         else:
             self._pool = loader._start_pool()
         if loader._orders_itself:
-            return self._planned()
+            drop_last, size = loader.drop_last, loader.batch_size or 1
+            return _planned(loader._plan(), loader.seed, self._place, size, drop_last=drop_last)
         return self._sampled(None if resume is None else resume.get("sampler_rng"))
-
-    def _planned(self) -> Iterator[list[Any]]:
-        loader, first = self._loader, self._place.given
-        plan, seed, size = loader._plan(), loader.seed, loader.batch_size or 1
-        samples = len(plan)
-        while samples - first >= (size if loader.drop_last else 1):
-            count = min(size, samples - first)
-            yield plan.numbers(seed, self._place.epoch, first, count)
-            first += count
 
     def _sampled(self, rng: Any) -> Iterator[list[Any]]:
         loader = self._loader
@@ -317,6 +309,14 @@ class _Epoch:
         if self._pool is not None and self._pool is not self._loader._pool:
             self._pool.close()
         self._pool = None
+
+
+def _planned(plan: Plan, seed: int, place: _Place, size: int, *, drop_last: bool) -> Iterator[list[Any]]:
+    samples, first = len(plan), place.given
+    while samples - first >= (size if drop_last else 1):
+        count = min(size, samples - first)
+        yield plan.numbers(seed, place.epoch, first, count)
+        first += count
 
 
 def _batched(keys: Iterator[Any], size: int, *, drop_last: bool) -> Iterator[list[Any]]:
