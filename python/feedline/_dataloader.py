@@ -7,6 +7,7 @@ is the number of samples that were handed out, so a state holds at any batch siz
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import itertools
 import multiprocessing
 import os
@@ -28,11 +29,25 @@ _SEEDS = 1 << 63
 
 
 class DataLoader(TorchDataLoader[Any]):
-    """torch's DataLoader, with the same arguments."""
+    """torch's DataLoader, with the same arguments.
+
+    Its workers fill batches where they are read: no sample is pickled or copied twice. An epoch's order
+    and its samples' draws depend on ``seed`` and the epoch alone, whatever the number of workers; without
+    a seed, one is drawn from torch's generator.
+
+    With ``name``, all jobs that give it share one loader, in a process of its own: see ``share``, whose
+    keywords can be given too. With a name and no dataset, it attaches to the feed that runs.
+    """
+
+    def __new__(cls, *args: Any, name: str | None = None, **keywords: Any) -> Any:
+        """Make a loader of this process, or with a name one that is shared."""
+        if name is None:
+            return super().__new__(cls)
+        return _named(name, args, keywords)
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: Any = None,
         batch_size: int | None = 1,
         shuffle: bool | None = None,
         sampler: Any = None,
@@ -46,14 +61,23 @@ class DataLoader(TorchDataLoader[Any]):
         multiprocessing_context: Any = None,
         generator: Any = None,
         *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        name: None = None,
         seed: int | None = None,
         with_ids: bool = False,
-        **keywords: Any,
+        **later: Any,
     ) -> None:
+        _refuse_later(later)
         super().__init__(
             *(dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn),
             *(pin_memory, drop_last, timeout, worker_init_fn, multiprocessing_context, generator),
-            **keywords,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            in_order=in_order,
         )
         self._seed = None if seed is None else _checked_seed(seed)
         self._with_ids = with_ids
@@ -72,6 +96,11 @@ class DataLoader(TorchDataLoader[Any]):
             drawn = torch.empty((), dtype=torch.int64).random_(generator=self.generator)
             self._seed = int(drawn.item())
         return self._seed
+
+    def seed_by_default(self, seed: int) -> None:
+        """Use this seed, if none was given or drawn."""
+        if self._seed is None:
+            self._seed = seed
 
     def __iter__(self) -> Any:
         """One epoch; nothing happens before its first batch is asked for."""
@@ -172,6 +201,40 @@ class DataLoader(TorchDataLoader[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_pool": None}
+
+
+# What is planned: its default, and nothing else yet.
+_LATER = {
+    **{"cache": None, "cache_dir": None, "native": "auto", "order": "common", "shard": None},
+    **{"cluster": None, "placement": "local", "pool": None},
+}
+
+
+def _refuse_later(keywords: dict[str, Any]) -> None:
+    for key, value in keywords.items():
+        if key not in _LATER:
+            raise TypeError(f"DataLoader.__init__() got an unexpected keyword argument {key!r}")
+        if value != _LATER[key]:
+            raise FeedValueError(f"{key}={value!r} is not possible yet\n  leave it out")
+
+
+def _named(name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """Tell a loader's arguments from those of its server and of this job's consumer."""
+    from feedline._named import named
+
+    parameters = inspect.signature(DataLoader.__init__).parameters
+    own = [key for key in parameters if key not in ("self", "name", "later")]
+    later = {key: value for key, value in keywords.items() if key in _LATER and key != "shard"}
+    _refuse_later(later)
+    mine = {key: value for key, value in keywords.items() if key in own}
+    arguments = {key: parameters[key].default for key in own} | dict(zip(own, args)) | mine
+    if arguments["with_ids"]:
+        raise FeedValueError("with_ids=True and name= do not go together yet\n  samples(epoch, step) names them")
+    if arguments["dataset"] is not None:
+        # What is wrong with them is said here, as torch says it.
+        DataLoader(**arguments)
+    both = {key: value for key, value in keywords.items() if key not in own and key not in later}
+    return named(name, arguments, both)
 
 
 def _checked_seed(seed: object) -> int:

@@ -135,6 +135,11 @@ def is_sequential(loader: Any) -> bool:
     )
 
 
+def seed_of_run(run: int) -> int:
+    """Return the seed of a shared loader that was given none: the same after a restart."""
+    return run % (1 << 63)
+
+
 def begin_epoch(loader: Any, *, but: object = None) -> Callable[[int], None]:
     """What to do before each epoch: tell it to samplers and datasets that shuffle by epoch.
 

@@ -26,7 +26,7 @@ from typing import Any
 from feedline import _rng_state, _start_record
 from feedline._core import ServerCore, begin_run, end_run, feeds, folder
 from feedline._errors import FeedlineError, LoaderError
-from feedline._loader import made_by
+from feedline._loader import made_by, seed_of_run
 from feedline._log_output import print_without_raising
 from feedline._pickling import enter_script_context, unpack
 from feedline._rng_state import RngStates
@@ -135,6 +135,8 @@ def _begin(name: str, lock: int, host: dict[str, Any]) -> list[_Serving]:
         for feed in servers:
             is_seeded = options[feed].get("seed") is not None
             record.runs[feed], rng_states[feed] = _run(feed, record.runs.get(feed), is_seeded)
+            if hasattr(loaders[feed], "seed_by_default"):
+                loaders[feed].seed_by_default(seed_of_run(record.runs[feed]))
         # Before anybody can attach: each consumer compares.
         _start_record.note(lock, record.started(), name)
         for feed, server in servers.items():

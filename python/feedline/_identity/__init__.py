@@ -34,7 +34,11 @@ class Identity(NamedTuple):
 
 
 def identity_of(make_loader: Callable[[], Any]) -> Identity:
-    """Everything that a function which makes a loader reaches."""
+    """Everything that a function which makes a loader reaches.
+
+    One that is ours says itself what it is known by: ``identified_by``, values by their labels.
+    """
+    values: dict[str, Any] | None = getattr(make_loader, "identified_by", None)
     inner = inspect.unwrap(make_loader) if hasattr(make_loader, "__wrapped__") else make_loader
     inner = getattr(inner, "__func__", inner)
     found: list[Identity] = []
@@ -42,7 +46,10 @@ def identity_of(make_loader: Callable[[], Any]) -> Identity:
     def follow() -> None:
         follower = Follower(getattr(inner, "__globals__", {}))
         try:
-            found.append(Identity(*follower.follow(make_loader)))
+            if values is None:
+                found.append(Identity(*follower.follow(make_loader)))
+            else:
+                found.append(Identity(*follower.follow_values(values)))
         except Exception as error:  # RecursionError among them: a feed must not fail for it
             _log.debug("make_loader could not be followed", exc_info=True)
             what = {"make_loader": f"code that could not be followed ({error!r})"}

@@ -91,6 +91,15 @@ class Follower:
         """Everything that a function reaches, and what of it can't be compared."""
         function = self.recorder.known(make_loader, "make_loader")
         self.uses.use(self.calls.call((function,), [], {}))
+        return self._finish()
+
+    def follow_values(self, values: dict[str, Any]) -> tuple[list[Entry], dict[str, str]]:
+        """The same for values, by their labels."""
+        for label, value in values.items():
+            self.uses.use((self.recorder.known(value, label),))
+        return self._finish()
+
+    def _finish(self) -> tuple[list[Entry], dict[str, str]]:
         self.uses.follow_all()
         self.additions.count_all = True  # for digests go through what stands there now
         self.recorder.digest_all(self.uses.follow_all)
