@@ -42,7 +42,6 @@ for _error in list(vars().values()):
 del _error
 
 
-
 def __getattr__(name: str) -> Any:
     """Import what needs torch when it is first asked for."""
     if name != "DataLoader":

@@ -229,7 +229,9 @@ def _named(name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     mine = {key: value for key, value in keywords.items() if key in own}
     arguments = {key: parameters[key].default for key in own} | dict(zip(own, args)) | mine
     if arguments["with_ids"]:
-        raise FeedValueError("with_ids=True and name= do not go together yet\n  samples(epoch, step) names them")
+        raise FeedValueError(
+            "with_ids=True and name= do not go together yet\n  samples(epoch, step) names them"
+        )
     if arguments["dataset"] is not None:
         # What is wrong with them is said here, as torch says it.
         DataLoader(**arguments)
@@ -374,7 +376,9 @@ class _Epoch:
         self._pool = None
 
 
-def _planned(plan: Plan, seed: int, place: _Place, size: int, *, drop_last: bool) -> Iterator[list[Any]]:
+def _planned(
+    plan: Plan, seed: int, place: _Place, size: int, *, drop_last: bool
+) -> Iterator[list[Any]]:
     samples, first = len(plan), place.given
     while samples - first >= (size if drop_last else 1):
         count = min(size, samples - first)

@@ -159,7 +159,9 @@ class Forker:
             stack = self._stacks.pop(worker)
             text = os.pread(stack, 1 << 16, 0)
             os.close(stack)
-            note = pickle.dumps((pid, os.waitstatus_to_exitcode(status), text.decode(errors="replace")))
+            note = pickle.dumps(
+                (pid, os.waitstatus_to_exitcode(status), text.decode(errors="replace"))
+            )
             with contextlib.suppress(OSError):
                 self._control.sendall(MESSAGE.pack(ENDED, worker, len(note)) + note)
 

@@ -12,7 +12,9 @@ from feedline._pool_worker import key_number
 class InProcess:
     """Makes batches in this process, with the draws that a worker would have."""
 
-    def __init__(self, dataset: Any, collate_fn: Callable[[Any], Any], auto_collation: bool, seed: int) -> None:
+    def __init__(
+        self, dataset: Any, collate_fn: Callable[[Any], Any], auto_collation: bool, seed: int
+    ) -> None:
         """Keep what to make batches of."""
         self._draws = Draws(dataset, collate_fn, auto_collation, seed)
 

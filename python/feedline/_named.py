@@ -72,7 +72,9 @@ class NamedDataLoader(Feed):
                 "  give the dataset that it was made with"
             )
         size = self._attachment.arguments["batch_size"] or self._arguments["batch_size"]
-        return DataLoader(**{**self._arguments, "batch_size": size, "seed": self.seed, "num_workers": 0})
+        return DataLoader(
+            **{**self._arguments, "batch_size": size, "seed": self.seed, "num_workers": 0}
+        )
 
     def samples(self, epoch: int, step: int) -> list[int]:
         """Return the numbers of the samples of a step of this job, past or to come."""
@@ -90,7 +92,11 @@ def named(name: str, arguments: dict[str, Any], both: dict[str, Any]) -> Any:
     if arguments["pin_memory"]:
         of_the_job["pin_memory"] = True
     if arguments["dataset"] is None:
-        unknown = [key for key in ("shuffle", "sampler", "batch_sampler", "collate_fn") if arguments.get(key)]
+        unknown = [
+            key
+            for key in ("shuffle", "sampler", "batch_sampler", "collate_fn")
+            if arguments.get(key)
+        ]
         if unknown:
             raise FeedValueError(
                 f"{unknown[0]}= belongs to the dataset, and there is none: "
@@ -117,4 +123,3 @@ def _as_named(feed: Any, arguments: dict[str, Any] | None) -> Any:
     loader = NamedDataLoader(FeedDataset(plain))
     loader._arguments = arguments
     return loader
-

@@ -160,11 +160,15 @@ class Pool:
             is_late = worker in self._killed
             self._killed.discard(worker)
             died = self._owner.worker_died(worker)
-            how = f"exited with status {status}" if status >= 0 else f"was killed by signal {-status}"
+            how = (
+                f"exited with status {status}" if status >= 0 else f"was killed by signal {-status}"
+            )
             self._last_stack, self._last_status, self._was_late = stack, how, is_late
             self._stillborn = 0 if died is not None else self._stillborn + 1
             if self._stillborn >= _TRIES * self._job.num_workers:
-                raise WorkerError(f"worker processes end as soon as they are started: the last one {how}\n{stack}")
+                raise WorkerError(
+                    f"worker processes end as soon as they are started: the last one {how}\n{stack}"
+                )
             if died is not None:
                 batch, sample, tries = died
                 again = "the sample is made again" if tries < _TRIES else "the sample is given up"
