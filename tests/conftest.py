@@ -29,8 +29,8 @@ from support.waiting import eventually
 WATCHDOG_SECS = 180.0
 # Most of what is in them starts processes, with or without a fixture that does.
 PROCESS_FOLDERS = {
-    *("access", "chaos", "cli", "documentation", "frameworks", "observing", "resilience"),
-    "sharing",
+    *("access", "chaos", "cli", "dataloader", "documentation", "frameworks", "observing"),
+    *("resilience", "sharing"),
 }
 
 Start = Callable[..., Child]

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Self, final
 
@@ -6,19 +6,26 @@ from feedline._errors import Explanation, Part
 
 __all__ = [
     "Batches",
+    "Draws",
     "Exported",
     "FeedCore",
+    "Plan",
+    "PoolOwner",
+    "PoolWorker",
     "ServerCore",
     "ServerOptions",
+    "WholeBatch",
     "__version__",
     "begin_run",
     "check_name",
     "cli",
+    "draw",
     "end_run",
     "feeds",
     "folder",
     "folder_path",
     "server_options",
+    "without_batches",
     "worded",
 ]
 

@@ -1,7 +1,8 @@
 """``feedline.DataLoader``: torch's, with a pool that fills batches where they are read.
 
-An epoch is a plan: which sample stands at each place is a function of the seed and the epoch. Its place
-is the number of samples that were handed out, so a state holds at any batch size and number of workers.
+An epoch is a plan: which sample stands at each place is a function of the seed and the epoch. Its
+place is the number of samples that were handed out, so a state holds at any batch size and number
+of workers.
 """
 
 from __future__ import annotations
@@ -10,20 +11,19 @@ import dataclasses
 import inspect
 import itertools
 import multiprocessing
-import os
 from collections.abc import Iterator, Mapping
 from multiprocessing.context import BaseContext
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data import IterableDataset, _utils, default_collate
+from torch.utils.data import IterableDataset, _utils
 
 from feedline._core import Plan
 from feedline._errors import FeedValueError
 from feedline._in_process import InProcess
 from feedline._pool import Pool, Raised
-from feedline._pool_worker import Job, key_number
+from feedline._pool_worker import Job
 
 _SEEDS = 1 << 63
 
@@ -31,12 +31,12 @@ _SEEDS = 1 << 63
 class DataLoader(TorchDataLoader[Any]):
     """torch's DataLoader, with the same arguments.
 
-    Its workers fill batches where they are read: no sample is pickled or copied twice. An epoch's order
-    and its samples' draws depend on ``seed`` and the epoch alone, whatever the number of workers; without
-    a seed, one is drawn from torch's generator.
+    Its workers fill batches where they are read: no sample is pickled or copied twice. An epoch's
+    order and its samples' draws depend on ``seed`` and the epoch alone, whatever the number of
+    workers; without a seed, one is drawn from torch's generator.
 
-    With ``name``, all jobs that give it share one loader, in a process of its own: see ``share``, whose
-    keywords can be given too. With a name and no dataset, it attaches to the feed that runs.
+    With ``name``, all jobs that give it share one loader, in a process of its own: see ``share``,
+    whose keywords can be given too. With a name and no dataset, it attaches to the feed that runs.
     """
 
     def __new__(cls, *args: Any, name: str | None = None, **keywords: Any) -> Any:
@@ -114,7 +114,7 @@ class DataLoader(TorchDataLoader[Any]):
                 "a loader with a sampler knows an epoch's samples only while it reads them\n"
                 "  leave the sampler out: shuffle=True has an order that can be looked up"
             )
-        samples = len(self.dataset)
+        samples = len(self.dataset)  # type: ignore[arg-type]
         return Plan.shuffled(samples) if self._shuffles else Plan.sequential(samples)
 
     def _order(self) -> str:
@@ -126,7 +126,8 @@ class DataLoader(TorchDataLoader[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Have the next ``iter()`` be this epoch."""
         self._epoch = int(epoch)
-        for part in (self.sampler, self.batch_sampler):
+        parts: list[Any] = [self.sampler, self.batch_sampler]
+        for part in parts:
             if hasattr(part, "set_epoch"):
                 part.set_epoch(epoch)
 
@@ -205,8 +206,14 @@ class DataLoader(TorchDataLoader[Any]):
 
 # What is planned: its default, and nothing else yet.
 _LATER = {
-    **{"cache": None, "cache_dir": None, "native": "auto", "order": "common", "shard": None},
-    **{"cluster": None, "placement": "local", "pool": None},
+    "cache": None,
+    "cache_dir": None,
+    "native": "auto",
+    "order": "common",
+    "shard": None,
+    "cluster": None,
+    "placement": "local",
+    "pool": None,
 }
 
 
@@ -227,7 +234,9 @@ def _named(name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     later = {key: value for key, value in keywords.items() if key in _LATER and key != "shard"}
     _refuse_later(later)
     mine = {key: value for key, value in keywords.items() if key in own}
-    arguments = {key: parameters[key].default for key in own} | dict(zip(own, args)) | mine
+    arguments = (
+        {key: parameters[key].default for key in own} | dict(zip(own, args, strict=False)) | mine
+    )
     if arguments["with_ids"]:
         raise FeedValueError(
             "with_ids=True and name= do not go together yet\n  samples(epoch, step) names them"
@@ -319,7 +328,7 @@ class _Epoch:
 
     def _sampled(self, rng: Any) -> Iterator[list[Any]]:
         loader = self._loader
-        sampler = loader.sampler if loader._batches_itself else loader.batch_sampler
+        sampler: Any = loader.sampler if loader._batches_itself else loader.batch_sampler
         generator = getattr(sampler, "generator", None)
         generator = generator if isinstance(generator, torch.Generator) else torch.default_generator
         before = generator.get_state()
@@ -342,7 +351,8 @@ class _Epoch:
 
     def _pooled(self) -> tuple[list[Any], Any]:
         loader, pool = self._loader, self._pool
-        assert pool is not None and self._keys is not None
+        assert pool is not None
+        assert self._keys is not None
         most = loader.num_workers * (loader.prefetch_factor or 2)
         while pool.in_flight < most:
             keys = next(self._keys, None)
@@ -358,7 +368,7 @@ class _Epoch:
         loader = self._loader
         if not loader._orders_itself:
             return False
-        left = len(loader.dataset) - self._place.given
+        left = len(loader.dataset) - self._place.given  # type: ignore[arg-type]
         return left < (loader.batch_size or 1) if loader.drop_last else left <= 0
 
     def _raise(self, raised: Raised) -> None:

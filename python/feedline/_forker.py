@@ -87,7 +87,8 @@ class Forker:
         gc.freeze()
         is_open = True
         while is_open:
-            ready, _, _ = select.select([self._control, reader], [], [])
+            watched: list[Any] = [self._control, reader]
+            ready, _, _ = select.select(watched, [], [])
             with contextlib.suppress(BlockingIOError):
                 os.read(reader, 4096)
             if self._control in ready:

@@ -9,7 +9,6 @@ import pickle
 import socket
 import time
 import weakref
-from multiprocessing.context import BaseContext
 from typing import Any
 
 from feedline import _forker, _sample, _whole_batch
@@ -46,7 +45,7 @@ class Pool:
     one that may use it.
     """
 
-    def __init__(self, context: BaseContext, job: Job, in_flight: int, timeout: float) -> None:
+    def __init__(self, context: Any, job: Job, in_flight: int, timeout: float) -> None:
         """Start the forker and the workers."""
         self._owner = _owner(job.num_workers, in_flight)
         self._timeout = timeout
@@ -173,7 +172,8 @@ class Pool:
                 batch, sample, tries = died
                 again = "the sample is made again" if tries < _TRIES else "the sample is given up"
                 _log.warning(
-                    "worker process %d %s at place %d of batch %d: it is replaced, and %s (try %d of %d)",
+                    "worker process %d %s at place %d of batch %d: "
+                    "it is replaced, and %s (try %d of %d)",
                     *(pid, "took too long and was ended" if is_late else how),
                     *(sample, batch, again, tries, _TRIES),
                 )

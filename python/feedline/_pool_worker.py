@@ -86,7 +86,7 @@ class Hooks:
     def caught(self, error: BaseException) -> bytes:
         """Pickle what the dataset raised, for ``reraise`` in the training job."""
         exc_info = (type(error), error, error.__traceback__)
-        wrapped = ExceptionWrapper(exc_info=exc_info, where=self._where)  # type: ignore[no-untyped-call]
+        wrapped = ExceptionWrapper(exc_info=exc_info, where=self._where)
         if self._broken is not None:
             wrapped, self._broken = self._broken, None
         try:

@@ -1,9 +1,10 @@
 """What all samples of a dataset look like, and how batches are built of their lanes.
 
 A description is a pickle of ``(structure, leaves)``. A structure is ``("leaf", number)``,
-``("tuple", (class, structures))``, ``("list", structures)`` or ``("dict", [(key, structure)])``; a leaf is
-``(kind, dtype, shape, class)``, with the dtype and the shape that torch's ``default_collate`` gives it.
-Samples that have no such description are not cut: their batches travel whole.
+``("tuple", (class, structures))``, ``("list", structures)`` or ``("dict", [(key, structure)])``; a
+leaf is ``(kind, dtype, shape, class)``, with the dtype and the shape that torch's
+``default_collate`` gives it. Samples that have no such description are not cut: their batches
+travel whole.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _leaf(part: Any) -> Leaf:
 
 
 def builder(structure: Structure) -> Callable[[list[Any]], Any]:
-    """Return a function from a batch's tensors, one for each leaf, to what default_collate makes."""
+    """Return a function from a batch's tensors, one for each leaf, to the batch itself."""
     word, argument = structure
     if word == "leaf":
         return lambda tensors: tensors[argument]
@@ -89,7 +90,7 @@ def builder(structure: Structure) -> Callable[[list[Any]], Any]:
     parts = [builder(part) for part in structures]
     if hasattr(cls, "_fields"):
         return lambda tensors: cls(*(build(tensors) for build in parts))
-    if [part for part in structures] == [("leaf", number) for number in range(len(structures))]:
+    if list(structures) == [("leaf", number) for number in range(len(structures))]:
         # As most samples are: no more than the leaves themselves, in their order.
         return lambda tensors: list(tensors)
     return lambda tensors: [build(tensors) for build in parts]

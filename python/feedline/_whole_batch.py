@@ -55,7 +55,8 @@ class _Unpickler(pickle.Unpickler):
 
     def persistent_load(self, pid: Any) -> torch.Tensor:
         part, dtype, shape = pid
-        return self._batch.tensor(part, dtype, list(shape))
+        tensor: torch.Tensor = self._batch.tensor(part, dtype, list(shape))
+        return tensor
 
 
 def pack(batch: Any) -> tuple[bytes, list[Any]]:
