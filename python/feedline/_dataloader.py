@@ -190,7 +190,7 @@ class DataLoader(TorchDataLoader[Any]):
             *(self.num_workers, self.seed, self.seed % _SEEDS),
         )
         in_flight = self.num_workers * (self.prefetch_factor or 2)
-        pool = Pool(self._context(), job, in_flight, self.timeout)
+        pool = Pool(self._context(), job, in_flight, self.timeout, in_order=self.in_order)
         self._pool = pool if self.persistent_workers else None
         return pool
 
@@ -350,18 +350,17 @@ class _Epoch:
         return keys, self._in_process.batch(keys, self._place.epoch)  # type: ignore[union-attr]
 
     def _pooled(self) -> tuple[list[Any], Any]:
-        loader, pool = self._loader, self._pool
+        pool = self._pool
         assert pool is not None
         assert self._keys is not None
-        most = loader.num_workers * (loader.prefetch_factor or 2)
-        while pool.in_flight < most:
+        while pool.has_room:
             keys = next(self._keys, None)
             if keys is None:
                 break
             self._waiting[pool.offer(keys, self._place.epoch)] = keys
         if not self._waiting:
             raise StopIteration
-        number, batch = pool.take(in_order=loader.in_order)
+        number, batch = pool.take()
         return self._waiting.pop(number), batch
 
     def _is_at_end(self) -> bool:

@@ -83,7 +83,6 @@ class Forker:
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         # Collections would write to pages that all workers share.
-        gc.collect()
         gc.freeze()
         is_open = True
         while is_open:

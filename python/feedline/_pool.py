@@ -20,6 +20,9 @@ _log = logging.getLogger("feedline")
 
 _TRIES = 3
 _LOOK_EVERY_SECS = 0.1
+# A sample is slow that takes so much longer than others do.
+_SLOW_TIMES = 20
+_SLOW_SECS = 0.05
 # Address space, not memory: pages come with the first write.
 _ARENA_BYTES = 1 << 40
 _LEAST_ARENA_BYTES = 1 << 32
@@ -45,9 +48,16 @@ class Pool:
     one that may use it.
     """
 
-    def __init__(self, context: Any, job: Job, in_flight: int, timeout: float) -> None:
+    def __init__(
+        self, context: Any, job: Job, in_flight: int, timeout: float, *, in_order: bool
+    ) -> None:
         """Start the forker and the workers."""
-        self._owner = _owner(job.num_workers, in_flight)
+        # Out of order, a worker that is held up by a slow sample is stood in for.
+        self._spares = 0 if in_order else job.num_workers
+        self._in_order = in_order
+        self._held_up = 0
+        self._most_in_flight = in_flight
+        self._owner = _owner(job.num_workers + self._spares, in_flight)
         self._timeout = timeout
         self._job = job
         self._build: Any = None
@@ -73,8 +83,9 @@ class Pool:
         self._control = ours
         self._unread = b""
         self._close = weakref.finalize(self, _close, self._owner, ours, process, self._pid)
-        for worker in range(workers):
+        for worker in range(job.num_workers):
             self._ask(_forker.START, worker)
+        self._started = job.num_workers
 
     @property
     def is_here(self) -> bool:
@@ -82,9 +93,9 @@ class Pool:
         return self._pid == os.getpid()
 
     @property
-    def in_flight(self) -> int:
-        """How many batches were dealt out and not taken."""
-        return self._owner.in_flight()
+    def has_room(self) -> bool:
+        """Whether another batch may be dealt out. Those that wait for a slow sample don't count."""
+        return self._owner.in_flight() < self._most_in_flight + self._held_up
 
     def offer(self, keys: list[Any], epoch: int) -> int:
         """Deal a batch out; its number is returned."""
@@ -92,13 +103,13 @@ class Pool:
             return self._owner.offer(keys, epoch)
         return self._owner.offer_pickled(pickle.dumps(keys), len(keys), epoch)
 
-    def take(self, *, in_order: bool) -> tuple[int, Any]:
+    def take(self) -> tuple[int, Any]:
         """Return the next batch that is done, with its number.
 
         Raises what the dataset raised, in the order of the batches.
         """
         while True:
-            event = self._owner.next(in_order)
+            event = self._owner.next(self._in_order)
             if event is None or time.monotonic() >= self._look_at:
                 self._look_at_workers()
                 self._look_at = time.monotonic() + _LOOK_EVERY_SECS
@@ -183,6 +194,17 @@ class Pool:
                 if worker not in self._killed:
                     self._killed.add(worker)
                     self._ask(_forker.KILL, worker)
+        if self._spares:
+            self._stand_in()
+
+    def _stand_in(self) -> None:
+        """Start one more worker for each that is held up by a slow sample. They stay."""
+        usual = (self._owner.sample_nanos() or 0) / 1e9
+        self._held_up = len(self._owner.late(max(_SLOW_SECS, _SLOW_TIMES * usual)))
+        most = self._job.num_workers + min(self._held_up, self._spares)
+        while self._started < most:
+            self._ask(_forker.START, self._started)
+            self._started += 1
 
     def _ended(self) -> list[tuple[int, tuple[int, int, str]]]:
         head = _forker.MESSAGE

@@ -16,6 +16,7 @@ from torch.utils.data import get_worker_info
 import feedline
 from dataloader.datasets import Numbers, numbers
 from feedline import DataLoader
+from support.child import hear, say
 from support.processes import children_of_this_process
 from support.waiting import eventually
 
@@ -58,7 +59,7 @@ def test_a_sample_that_takes_too_long_is_named_with_its_stack() -> None:
             threading.Event().wait()
         return number
 
-    with pytest.raises(feedline.WorkerError, match="took longer than timeout=0.3 s") as caught:
+    with pytest.raises(feedline.WorkerError, match=r"took longer than timeout=0\.3 s") as caught:
         list(DataLoader(Numbers(64, make), 8, num_workers=2, timeout=0.3))
     assert "sample 20 of Numbers" in str(caught.value)
     assert "test_workers.py" in str(caught.value)
@@ -96,7 +97,11 @@ def test_a_worker_knows_who_it_is() -> None:
         assert isinstance(info.dataset, Numbers)
         return number, info.id, info.num_workers
 
-    rows = [row for batch in DataLoader(Numbers(40, make), 4, num_workers=3) for row in zip(*batch)]
+    rows = [
+        row
+        for batch in DataLoader(Numbers(40, make), 4, num_workers=3)
+        for row in zip(*batch, strict=True)
+    ]
     assert {int(workers) for _, _, workers in rows} == {3}
     assert {int(worker) for _, worker, _ in rows} <= {0, 1, 2}
     assert get_worker_info() is None
@@ -145,16 +150,16 @@ def test_workers_that_stay_are_the_same_in_each_epoch() -> None:
 
 def test_a_killed_job_leaves_nobody(start: Any) -> None:
     job = start(hold_a_batch)
-    workers = [int(pid) for pid in job.hear().split()]
-    os.kill(job.pid, signal.SIGKILL)
+    workers = job.expect("working")["pids"]
+    job.kill()
     eventually(lambda: not any(map(is_there, workers)))
 
 
-def hold_a_batch(**_: Any) -> None:
+def hold_a_batch() -> None:
     """Tell the workers' pids, and wait to be killed."""
     batches = iter(DataLoader(Numbers(1000, lambda _: os.getpid()), 4, num_workers=2))
-    print(*set(numbers(next(batches) for _ in range(20))), flush=True)
-    threading.Event().wait()
+    say("working", pids=sorted({*numbers(next(batches) for _ in range(20))}))
+    hear()
 
 
 def is_there(pid: int) -> bool:
@@ -181,3 +186,21 @@ def test_other_threads_of_the_job_do_not_matter() -> None:
         stop.set()
         for thread in threads:
             thread.join()
+
+
+def test_out_of_order_a_slow_sample_is_overtaken(tmp_path: Path) -> None:
+    flag = tmp_path / "all others are there"
+
+    def make(number: int) -> int:
+        while number == 5 and not flag.exists():
+            time.sleep(0.01)
+        return number
+
+    loader = DataLoader(Numbers(200, make), 4, num_workers=1, in_order=False)
+    seen: list[int] = []
+    for batch in loader:
+        seen += batch.tolist()
+        if len(seen) == 196:
+            flag.touch()
+    assert sorted(seen[:196]) == [*range(4), *range(8, 200)]
+    assert seen[196:] == [4, 5, 6, 7]

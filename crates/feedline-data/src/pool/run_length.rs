@@ -16,8 +16,8 @@ impl RunLength {
     /// A run of so many samples took so long.
     pub fn note(&mut self, samples: u64, nanos: u64) {
         let Some(now) = nanos.checked_div(samples) else { return };
-        // A slow sample now and then changes little; a dataset that becomes slower is followed within some runs.
-        self.sample_nanos = Some(self.sample_nanos.map_or(now, |before| (before * 7 + now) / 8));
+        // A slow sample now and then changes little, however slow; a dataset that becomes slower is followed within some runs.
+        self.sample_nanos = Some(self.sample_nanos.map_or(now, |before| (before * 7 + now.min(before * 4)) / 8).max(1));
     }
 
     /// What a sample costs.
@@ -53,7 +53,7 @@ mod tests {
     fn one_slow_sample_does_not_count_for_all() {
         let mut length = RunLength::default();
         (0..50).for_each(|_| length.note(1, 100_000));
-        length.note(1, 800_000);
-        assert!(length.of_batch(64) >= 2);
+        length.note(1, 2_000_000_000);
+        assert!(length.of_batch(64) >= 3);
     }
 }

@@ -1,0 +1,91 @@
+"""Loaders with a name: one pool for all jobs that give it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import feedline
+from dataloader.datasets import Numbers, drawing, equal, numbers
+from feedline import DataLoader
+from support.waiting import eventually
+
+SAMPLES = 60
+
+
+def loader(samples: int = SAMPLES, **keywords: Any) -> Any:
+    """One job's loader."""
+    keywords = {"shuffle": True, "num_workers": 2, "linger_secs": 0.1, **keywords}
+    return DataLoader(
+        Numbers(samples, drawing), keywords.pop("batch_size", 8), name="named", **keywords
+    )
+
+
+@pytest.fixture(autouse=True)
+def servers_end(folder: Path) -> Any:
+    """Wait until the feed's server has gone."""
+    yield
+    eventually(lambda: not feedline.feeds() and not any(folder.iterdir()))
+
+
+def test_two_jobs_read_one_loader_at_their_own_batch_sizes() -> None:
+    with (
+        loader(seed=4) as one,
+        loader(seed=4, batch_size=7, num_workers=1, drop_last=True) as other,
+    ):
+        first, second = iter(one), iter(other)
+        got, too = [next(first)], [next(second)]
+        got, too = got + list(first), too + list(second)
+        assert (len(got), len(too)) == (len(one), len(other)) == (8, 8)
+        assert numbers(got)[: 7 * 8] == numbers(too)
+        assert torch.equal(torch.cat([b[1] for b in got])[:56], torch.cat([b[1] for b in too]))
+        alone = DataLoader(Numbers(SAMPLES, drawing), 8, shuffle=True, seed=4)
+        assert equal(list(alone), got), "what a loader without a name gives, bit for bit"
+        assert [one.samples(0, step) for step in (0, 7)] == [
+            alone.samples(0, 0),
+            alone.samples(0, 7),
+        ]
+        assert equal(other.remake(0, 3), too[3])
+
+
+def test_a_job_that_wants_something_else_is_told_so() -> None:
+    with loader(seed=4):
+        with pytest.raises(feedline.FeedMismatchError) as caught:
+            loader(SAMPLES + 1, seed=5)
+        text = str(caught.value)
+        assert f"dataset.samples: {SAMPLES} in the running feed" in text
+        assert f"{SAMPLES + 1} here" in text
+        assert "seed: 4 in the running feed" in text
+        with pytest.raises(feedline.FeedMismatchError, match="shuffle"):
+            loader(seed=4, shuffle=False)
+
+
+def test_without_a_seed_the_servers_run_has_one() -> None:
+    with loader() as one, loader() as other:
+        assert one.seed == other.seed
+        batches = list(one)
+        assert numbers(batches[2:3]) == other.samples(0, 2)
+        assert equal(other.remake(0, 2), batches[2])
+
+
+def test_without_a_dataset_it_attaches() -> None:
+    with loader(seed=4) as one, DataLoader(None, 5, name="named") as other:
+        first, second = iter(one), iter(other)
+        assert numbers([next(first)])[:5] == numbers([next(second)])
+        with pytest.raises(TypeError, match="its dataset is not known here"):
+            other.samples(0, 0)
+    with pytest.raises(feedline.FeedNotFoundError):
+        DataLoader(None, name="nobody", timeout_secs=0)
+    with pytest.raises(feedline.FeedValueError, match="shuffle= belongs to the dataset"):
+        DataLoader(None, shuffle=True, name="nobody")
+
+
+def test_bad_arguments_are_refused_before_anything_starts() -> None:
+    with pytest.raises(ValueError, match="num_workers option should be non-negative"):
+        loader(num_workers=-1)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'lingr'"):
+        loader(lingr=3)
+    assert not feedline.feeds()
