@@ -117,7 +117,7 @@ class DataLoader(TorchDataLoader[Any]):
         samples = len(self.dataset)  # type: ignore[arg-type]
         return Plan.shuffled(samples) if self._shuffles else Plan.sequential(samples)
 
-    def _order(self) -> str:
+    def order_identity(self) -> str:
         """What an epoch's order depends on, besides the seed and its number."""
         if self._orders_itself:
             return str(self._plan())
@@ -161,7 +161,7 @@ class DataLoader(TorchDataLoader[Any]):
         epoch, sample, rng = self._epoch, 0, None
         if place is not None and not place.is_over:
             epoch, sample, rng = place.epoch, place.given, place.sampler_rng
-        state = {"seed": self.seed, "epoch": epoch, "sample": sample, "order": self._order()}
+        state = {"seed": self.seed, "epoch": epoch, "sample": sample, "order": self.order_identity()}
         return state if rng is None else {**state, "sampler_rng": rng}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -173,10 +173,10 @@ class DataLoader(TorchDataLoader[Any]):
             raise FeedValueError(f"{state!r} is not the state_dict() of a DataLoader") from None
         if loaded["epoch"] < 0 or loaded["sample"] < 0:
             raise FeedValueError(f"{state!r} is not a place in an epoch")
-        if order != self._order():
+        if order != self.order_identity():
             raise FeedValueError(
                 f"the state is of another order than this loader's\n"
-                f"  the state's: {order}\n  this loader's: {self._order()}"
+                f"  the state's: {order}\n  this loader's: {self.order_identity()}"
             )
         self._seed, self._resume, self._place = seed, loaded, None
 

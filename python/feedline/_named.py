@@ -57,7 +57,7 @@ class NamedDataLoader(Feed):
     def seed(self) -> int:
         """What the order and the draws of all epochs depend on."""
         order = self._attachment.core.order
-        kind, _, number = order.partition(" ")
+        kind, _, number = order.partition(":")[0].partition(" ")
         if kind not in ("seed", "run"):
             raise TypeError(f'feed "{self.name}" is served by a loader without a plan')
         return int(number) if kind == "seed" else seed_of_run(int(number, 16))

@@ -29,6 +29,8 @@ from feedline._state import Place, StateFile
 _log = logging.getLogger("feedline")
 
 _METRICS_INTERVAL_SECS = 5.0
+# Of what an order is known by, in bytes (`wire::MAX_ORDER`).
+_LONGEST_ORDER = 64
 
 
 class FeedInfo(NamedTuple):
@@ -243,9 +245,11 @@ class Server:
     def _order(self, run: str) -> str:
         """What an epoch's order depends on, beside the epoch; states of consumers hold it."""
         seed = self._options["seed"]
-        if seed is not None:
-            return f"seed {seed}"
-        return "sequential" if is_sequential(self._loader) else f"run {run}"
+        order = f"run {run}" if seed is None else f"seed {seed}"
+        if hasattr(self._loader, "order_identity"):
+            # A loader of ours: with the seed that says all.
+            return f"{order}: {self._loader.order_identity()}"[:_LONGEST_ORDER]
+        return "sequential" if seed is None and is_sequential(self._loader) else order
 
     def _run(self, core: ServerCore) -> None:
         try:
