@@ -193,7 +193,7 @@ def test_out_of_order_a_slow_sample_is_overtaken(tmp_path: Path) -> None:
 
     def make(number: int) -> int:
         while number == 5 and not flag.exists():
-            time.sleep(0.01)
+            time.sleep(0.01)  # pause: a slow sample
         return number
 
     loader = DataLoader(Numbers(200, make), 4, num_workers=1, in_order=False)
