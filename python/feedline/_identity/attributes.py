@@ -200,7 +200,10 @@ class Attributes(Part):
             self._follower.additions.read_by_others(fields)  # as attributes
             return (self._recorder.known(fields, label),)
         if isinstance(value, type) and is_user_class(value):
-            return self._of_class(inspect.getattr_static(value, name, _MISSING), value, None, name)
+            found = inspect.getattr_static(value, name, _MISSING)
+            seen = self._of_class(found, value, None, name)
+            # Which class it is doesn't count, if what is found there is the same.
+            return self._read(base, name) if label and _is_data(seen) else seen
         if is_user_class(type(value)) and not isinstance(value, types.ModuleType):
             return self._of_user_object(base, name)
         try:
@@ -231,8 +234,7 @@ class Attributes(Part):
             return self._read(base, name)
         if found is not _MISSING:
             seen = self._of_class(found, type(value), base, name)
-            is_data = len(seen) == 1 and isinstance(seen[0], Known) and not callable(seen[0].value)
-            return self._read(base, name) if is_data else seen
+            return self._read(base, name) if _is_data(seen) else seen
         dynamic = inspect.getattr_static(type(value), "__getattr__", None)
         if isinstance(dynamic, types.FunctionType) and is_user_function(dynamic):
             getter = Bound(self._recorder.known(dynamic, "__getattr__"), base)
@@ -316,6 +318,10 @@ class Attributes(Part):
         if isinstance(base, Known) and inspect.getattr_static(type(base.value), name, None) is None:
             return ()
         return tuple(one for one in self.get(base, name) if isinstance(one, Bound))
+
+
+def _is_data(seen: Maybe) -> bool:
+    return len(seen) == 1 and isinstance(seen[0], Known) and not callable(seen[0].value)
 
 
 def _is_native_descriptor(found: Any) -> bool:

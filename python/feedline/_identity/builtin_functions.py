@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import importlib
 import importlib.machinery
+import inspect
 import json
 import logging
 import operator
@@ -103,6 +104,8 @@ class BuiltinFunctions(Part):
         is_progress = str(getattr(value, "__module__", "")).partition(".")[0] in ("tqdm", "rich")
         if is_progress and getattr(value, "__name__", "") in ("tqdm", "track") and args:
             return args[0]
+        if value is inspect.signature or value is inspect.getfullargspec:
+            return self._follower.standard_objects.signature(value, args)
         method = self._of_builtin_class(value, args)
         if method is not None:
             return method

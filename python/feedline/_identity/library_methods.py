@@ -56,6 +56,10 @@ class LibraryMethods(Part):
             return found
         if tells(atom):
             return ()
+        if isinstance(receiver, Known):
+            found = self._follower.standard_objects.call_method(receiver, name, args, keywords)
+            if found is not None:
+                return found
         if isinstance(value, Content):
             return derived((receiver,))  # what is read of a file, by whatever method
         inner = receiver.receiver if isinstance(receiver, Parent) else receiver
@@ -129,6 +133,7 @@ class LibraryMethods(Part):
             self._add(receiver, args, keywords)
             return ()
         self._effects.count += 1
+        self._follower.files.call_named(name, args)
         if isinstance(receiver, Items) and name in ("pop", "popleft"):
             return join(*receiver.items)
         if isinstance(receiver, Parser):

@@ -137,6 +137,11 @@ class Derived:
 
 
 @dataclass(eq=False)
+class Array(Derived):
+    """What a library has made of other things, which may be changed in its place."""
+
+
+@dataclass(eq=False)
 class Truth(Derived):
     """Whether something is true, or there at all."""
 
@@ -269,6 +274,20 @@ def derived(*sources: Maybe, value: Any = UNKNOWN) -> Maybe:
     value = value if folds < _MOST_FOLDS else UNKNOWN
     found = join(*flat)
     return (Derived(found, value, folds + 1),) if found or value is not UNKNOWN else ()
+
+
+def array(*sources: Maybe) -> Maybe:
+    """What a library makes of all of these."""
+    return (Array(join(*sources)),)
+
+
+def arrays_of(maybe: Maybe) -> list[Array]:
+    """Those that something is, or is a view of."""
+    found: list[Array] = []
+    for atom in maybe:
+        inside = atom.sources if type(atom) is Derived else (atom,)
+        found += [one for one in inside if isinstance(one, Array)]
+    return found
 
 
 def constants(maybe: Maybe) -> list[Any] | None:
