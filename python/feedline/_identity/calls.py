@@ -30,7 +30,6 @@ from feedline._identity.values import (
     array,
     choices,
     chosen,
-    derived,
     join,
     text_of,
     without_choices,
@@ -183,6 +182,7 @@ class Calls(Part):
         self, cls: type, label: str, args: list[Maybe], keywords: dict[str, Maybe]
     ) -> Maybe:
         if is_user_class(cls):
+            self._recorder.note_bases(label, cls)
             made = self._follower.classes.construct(cls, args, keywords)
             instead = inspect.getattr_static(type(cls), "__call__", None)
             if isinstance(instead, types.FunctionType) and is_user_function(instead):
@@ -197,7 +197,7 @@ class Calls(Part):
         keywords = what_is_loaded(cls, keywords)
         self._recorder.note_given(cls, join(*args, *keywords.values()))
         if is_inert_class(cls):
-            return derived((self._recorder.known(cls, label),), *args, *keywords.values())
+            return array((self._recorder.known(cls, label),), *args, *keywords.values())
         self._effects.count += 1
         if cls is argparse.ArgumentParser:
             parser = Parser(is_clear=not {"parents", "prefix_chars"} & keywords.keys())

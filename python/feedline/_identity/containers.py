@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from feedline._identity.command_line import CommandLine
-from feedline._identity.objects import is_plain_class
+from feedline._identity.objects import is_plain_class, is_plain_object
 from feedline._identity.part import Part
 from feedline._identity.plain import is_plain_data
 from feedline._identity.values import (
@@ -22,6 +22,7 @@ from feedline._identity.values import (
     Made,
     Maybe,
     Table,
+    absent,
     choices,
     chosen,
     constants,
@@ -38,6 +39,7 @@ _NOTHING = Known(id, "")
 # A list with more elements than this is used as a whole.
 _MOST_ELEMENTS = 32
 _MOST_KEYS = 200
+_DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 
 
 class Containers(Part):
@@ -99,7 +101,7 @@ class Containers(Part):
             found = base.value[name.value]
         except Exception:
             return None
-        is_plain = is_plain_data(found) or is_plain_class(found)
+        is_plain = is_plain_data(found) or is_plain_class(found) or is_plain_object(found)
         if not is_plain or self._follower.additions.of_key(base, name.value):
             return None
         self._follower.additions.note_element(found, base.value)
@@ -129,8 +131,7 @@ class Containers(Part):
             else:
                 found = base.value[key]
         except Exception:
-            self._recorder.note_absent(label)
-            return ()
+            return absent(label)
         self._follower.additions.note_element(found, base.value)
         return (self._recorder.known(found, label),)
 
@@ -336,7 +337,7 @@ def is_named_tuple(cls: Any) -> bool:
 
 def _has_few_names(atom: Known) -> bool:
     """Whether this is a dict that can be followed entry by entry."""
-    is_dict = type(atom.value) is dict and bool(atom.label)
+    is_dict = type(atom.value) in _DICTS and bool(atom.label)
     return (
         is_dict
         and len(atom.value) <= _MOST_KEYS

@@ -25,6 +25,7 @@ from feedline._identity.values import (
     join,
     text_of,
     truth,
+    without_choices,
 )
 
 if TYPE_CHECKING:
@@ -331,7 +332,7 @@ class Expressions(Part):
                 keywords.update(self._follower.containers.spread_keywords(value))
             else:
                 keywords[keyword.arg] = value
-        if not callee and isinstance(node.func, ast.Attribute):
+        if not without_choices(callee) and isinstance(node.func, ast.Attribute):
             self._follower.files.call_named(node.func.attr, args)
         special = self._follower.calls.special(node, callee, args, keywords, scope)
         return self._follower.calls.call(callee, args, keywords) if special is None else special

@@ -86,6 +86,15 @@ class Objects(Part):
             self._recorder.put(f"items of {label}", builtin(value))
 
 
+def is_plain_object(value: Any) -> bool:
+    """Whether an object of the user's only holds plain values, as a configuration does."""
+    fields = getattr(value, "__dict__", None)
+    is_object = isinstance(fields, dict) and not isinstance(value, type)
+    if not is_object or not is_user_class(type(value)) or not is_container(type(value)):
+        return False
+    return is_plain_data(fields)
+
+
 def is_plain_class(value: Any) -> bool:
     """Whether this is a class of the user's that only has plain values, as a configuration does."""
     if type(value) is not type or library_bases(value):

@@ -14,7 +14,7 @@ from typing import Any
 
 from feedline._identity.digests import Digester, Meet
 from feedline._identity.entries import Entry, folded
-from feedline._identity.origin import is_user_module, package_version
+from feedline._identity.origin import is_user_module, library_bases, package_version
 from feedline._identity.shown import shown
 from feedline._identity.values import Atom, Known, Maybe
 
@@ -130,6 +130,16 @@ class Recorder:
             place = f"{label} ({number})"
         # One job may not come to call it.
         self._texts[place] = Entry(place, found, found, "lazy")
+
+    def note_bases(self, label: str, cls: type) -> None:
+        """What a class of the user's has from libraries: that has no source of its own."""
+        names = [f"{one.__module__}.{one.__qualname__}" for one in library_bases(cls)]
+        if label and names:
+            place, found = f"bases of {label}", ", ".join(names)
+            known = self._texts.get(place)
+            if known is not None and known.digest != found:
+                place = f"bases of {label} ({found})"
+            self._texts[place] = Entry(place, found, found, "lazy")
 
     def note_package(self, module: str) -> None:
         if is_user_module(module):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from feedline._identity.part import Part
-from feedline._identity.values import Items, Known, Maybe, Table, constants, join, truth
+from feedline._identity.values import Items, Known, Maybe, Table, absent, constants, join, truth
 
 _GETS = {"get", "getint", "getfloat", "getboolean"}
 _HAS = {"has_section", "has_option"}
@@ -47,7 +47,7 @@ class StandardObjects(Part):
         for one in names:
             known = found[0] if found else None
             if not isinstance(known, Known) or not isinstance(known.value, Mapping):
-                return ()
+                return found if known is not receiver else ()
             found = self._follower.containers.item_of_known(known, one)
         return found
 
@@ -55,8 +55,7 @@ class StandardObjects(Part):
         try:
             found = receiver.value.get()
         except LookupError:
-            self._recorder.note_absent(f"{receiver.label}.get()")
-            return join(*args[:1])
+            return join(*args[:1], absent(f"{receiver.label}.get()"))
         return (self._recorder.known(found, f"{receiver.label}.get()"),)
 
     def signature(self, value: Any, args: list[Maybe]) -> Maybe | None:

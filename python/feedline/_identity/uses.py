@@ -16,6 +16,7 @@ from feedline._identity.files import Content
 from feedline._identity.origin import is_container, is_user, is_user_class, is_user_function
 from feedline._identity.part import Part
 from feedline._identity.values import (
+    ABSENT,
     Array,
     Atom,
     Bound,
@@ -36,6 +37,7 @@ from feedline._identity.values import (
     TypeOf,
     chosen,
     join,
+    parts_without,
 )
 
 if TYPE_CHECKING:
@@ -143,7 +145,7 @@ class Uses(Part):
     def add_source(self, one: Array, value: Maybe) -> None:
         """An array is changed in its place."""
         self._effects.mutations += 1
-        value = chosen(value, self._effects.tests)
+        value = chosen(parts_without(value, one), parts_without(self._effects.tests, one))
         one.sources = join(one.sources, value)
         if one.is_used:
             self.use(value)
@@ -173,6 +175,9 @@ class Uses(Part):
 
     def record(self, value: Any, label: str) -> None:
         """An object that exists: its content, and what its code reaches."""
+        if value is ABSENT:
+            self._recorder.note_absent(label)
+            return
         self._recorder.alive.append(value)
         self.recorded.add(id(value))
         self._follower.additions.use(value)
