@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from feedline._identity import sources
 from feedline._identity.files import Content
 from feedline._identity.modules import imported_from
+from feedline._identity.origin import is_user_class
 from feedline._identity.part import Part
 from feedline._identity.syntax import assigned, captured, leaves, name_of, raises_again
 from feedline._identity.values import (
@@ -97,7 +98,7 @@ class Statements(Part):
             self._follower.uses.add_source(one, added)
         if not made:
             # What exists already may be changed in its place.
-            self._effects.count += not all(_is_plain(one) for one in before)
+            self._effects.count += not all(_is_plain(one) for one in without_choices(before))
             self.assign(node.target, derived(before, added), scope)
 
     def on_Expr(self, node: ast.Expr, scope: Scope) -> None:
@@ -366,8 +367,14 @@ def _is_plain(atom: Atom) -> bool:
 
 # Errors that end the program, unless the user's own code catches them.
 _FAILURES = (ValueError, RuntimeError, TypeError, AssertionError, SystemExit)
+# Errors that mean something to Python and to libraries.
+_MEANT = (StopIteration, StopAsyncIteration, LookupError, AttributeError, ImportError, OSError)
 
 
 def _is_failure(atom: Atom) -> bool:
     kind = atom.value if isinstance(atom, Known) else None
-    return isinstance(kind, type) and issubclass(kind, _FAILURES)
+    if not isinstance(kind, type) or not issubclass(kind, BaseException):
+        return False
+    # Nobody else knows an error of the user's own, unless it is one of Python's as well.
+    is_own = is_user_class(kind) and not issubclass(kind, _MEANT)
+    return is_own or issubclass(kind, _FAILURES)
