@@ -11,7 +11,16 @@ import collections
 from typing import TYPE_CHECKING, Any
 
 from feedline._identity.part import Part
-from feedline._identity.values import Atom, Derived, Known, Maybe, Table, constants, join
+from feedline._identity.values import (
+    Atom,
+    Derived,
+    Known,
+    Maybe,
+    Table,
+    constants,
+    join,
+    without_choices,
+)
 
 if TYPE_CHECKING:
     from feedline._identity.follow import Follower
@@ -60,7 +69,7 @@ class Additions(Part):
         found = self._follower.containers.item(base, key)
         if keys is None or len(keys) != 1:
             self.add(base, key, value)
-        elif keys[0] not in base.value and not found:
+        elif keys[0] not in base.value and not without_choices(found):
             self._effects.mutations += 1
             self.keep(base, keys[0], value)
         return join(found, value)

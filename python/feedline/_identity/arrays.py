@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 # Arrays up to this size are read whole; of larger ones, evenly spread parts.
 _MOST_BYTES = 1 << 30
 _PART_BYTES = 1 << 20
+# Of a file that is mapped so much is read; of more, only its size and time.
+_SMALL_FILE_BYTES = 16 << 20
 # Arrays up to this size are copied together, so many at a time.
 _SMALL_BYTES = 1 << 16
 _TOGETHER = 4096
@@ -33,8 +35,12 @@ def add_numpy(walk: Walk, value: Any, label: str, depth: int) -> bool:
         place = value.__array_interface__["data"][0] - begins
         walk.put("memmap", str(value.filename), str(value.offset), str(place))
         walk.put(str(value.dtype), str(value.shape), str(value.strides))
-        found = os.stat(value.filename)
-        walk.put(str(found.st_size), str(found.st_mtime_ns))
+        if value.nbytes <= _SMALL_FILE_BYTES:
+            flat = numpy.ascontiguousarray(value).reshape(-1).view(numpy.uint8)
+            add_bytes(walk, memoryview(flat) if flat.size else memoryview(b""), label)
+        else:
+            found = os.stat(value.filename)
+            walk.put(str(found.st_size), str(found.st_mtime_ns))
     elif isinstance(value, numpy.ndarray):
         walk.put(walk.named(type(value)), str(value.dtype), str(value.shape))
         if value.dtype.hasobject:

@@ -28,6 +28,7 @@ from feedline._identity.values import (
     Maybe,
     Parent,
     Table,
+    absent,
     chosen,
     constants,
     derived,
@@ -108,7 +109,8 @@ class Attributes(Part):
             return self._of_dynamic(base, getter, name)
         found = inspect.getattr_static(base.cls, name, _MISSING)
         if found is not _MISSING:
-            return self._of_class(found, base.cls, base, name)
+            seen = self._of_class(found, base.cls, base, name)
+            return join(self._written(base.cls, name), seen)
         dynamic = inspect.getattr_static(base.cls, "__getattr__", None)
         is_user = isinstance(dynamic, types.FunctionType) and is_user_function(dynamic)
         return self._of_dynamic(
@@ -185,13 +187,19 @@ class Attributes(Part):
         if isinstance(value, (*LOGGERS, Content)) or is_output or is_missing_tracker:
             return (LibraryMethod(base, name),)
         self._changes.read(value, name)
-        written = self._follower.uses.written.get(id(value), {}).get(name)
+        written = self._written(value, name)
         found = self._in_known(base, name)
-        if written is not None:
+        if written:
             return join(written, found)
         if found == () and label and not isinstance(value, types.ModuleType | type):
-            self._recorder.note_absent(f"{label}.{name}")
+            return absent(f"{label}.{name}")
         return found
+
+    def _written(self, value: Any, name: str) -> Maybe:
+        """What the user's code sets on an object that exists, or on its class."""
+        cls = value if isinstance(value, type) else type(value)
+        fields = [self._follower.uses.written.get(id(one), {}) for one in (value, *cls.__mro__)]
+        return join(*(one.get(name, ()) for one in fields))
 
     def _in_known(self, base: Known, name: str) -> Maybe:
         value, label = base.value, base.label
@@ -200,7 +208,10 @@ class Attributes(Part):
             self._follower.additions.read_by_others(fields)  # as attributes
             return (self._recorder.known(fields, label),)
         if isinstance(value, type) and is_user_class(value):
-            return self._of_class(inspect.getattr_static(value, name, _MISSING), value, None, name)
+            found = inspect.getattr_static(value, name, _MISSING)
+            seen = self._of_class(found, value, None, name)
+            # Which class it is doesn't count, if what is found there is the same.
+            return self._read(base, name) if label and _is_data(seen) else seen
         if is_user_class(type(value)) and not isinstance(value, types.ModuleType):
             return self._of_user_object(base, name)
         try:
@@ -231,8 +242,7 @@ class Attributes(Part):
             return self._read(base, name)
         if found is not _MISSING:
             seen = self._of_class(found, type(value), base, name)
-            is_data = len(seen) == 1 and isinstance(seen[0], Known) and not callable(seen[0].value)
-            return self._read(base, name) if is_data else seen
+            return self._read(base, name) if _is_data(seen) else seen
         dynamic = inspect.getattr_static(type(value), "__getattr__", None)
         if isinstance(dynamic, types.FunctionType) and is_user_function(dynamic):
             getter = Bound(self._recorder.known(dynamic, "__getattr__"), base)
@@ -268,7 +278,7 @@ class Attributes(Part):
         if isinstance(base, Known) and _takes_attributes(base.value):
             fields = self._follower.uses.written.setdefault(id(base.value), {})
             self._put(fields, name, value, base.value)
-            if is_user_class(type(base.value)):
+            if is_user_class(type(base.value)) or isinstance(base.value, type):
                 self._recorder.lazy.add(f"{base.label}.{name}")
             if id(base.value) in self._follower.uses.recorded and compared_as_a_whole(base.value):
                 self._follower.uses.use(value)
@@ -318,6 +328,10 @@ class Attributes(Part):
         return tuple(one for one in self.get(base, name) if isinstance(one, Bound))
 
 
+def _is_data(seen: Maybe) -> bool:
+    return len(seen) == 1 and isinstance(seen[0], Known) and not callable(seen[0].value)
+
+
 def _is_native_descriptor(found: Any) -> bool:
     """A slot, a field of a named tuple: what native code reads from the object."""
     kinds = (types.FunctionType, staticmethod, classmethod, property, functools.cached_property)
@@ -328,4 +342,6 @@ def _is_native_descriptor(found: Any) -> bool:
 def _takes_attributes(value: Any) -> bool:
     """Whether what is set on an object is found there again, and does nothing else."""
     kinds = (argparse.Namespace, types.SimpleNamespace)
+    if isinstance(value, type):
+        return is_user_class(value) and type(value) is type
     return isinstance(value, kinds) or is_user_class(type(value))

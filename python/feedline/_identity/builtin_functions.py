@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import importlib
 import importlib.machinery
+import inspect
 import json
 import logging
 import operator
@@ -37,6 +38,7 @@ from feedline._identity.values import (
     Scope,
     Table,
     TypeOf,
+    chosen,
     constants,
     content_of,
     derived,
@@ -55,7 +57,7 @@ _COMPUTES = {
     for one in (
         *(abs, all, any, ascii, bin, bool, bytes, chr, complex, divmod, enumerate, float, format),
         *(frozenset, hash, hex, int, len, max, min, oct, ord, pow, range, repr, reversed, round),
-        *(set, slice, sorted, str, sum, zip, operator.attrgetter, operator.itemgetter),
+        *(set, slice, sorted, str, sum, zip, next, operator.attrgetter, operator.itemgetter),
         *(pathlib.Path, pathlib.PurePath, pathlib.PosixPath, json.dumps, pprint.pformat),
     )
 }
@@ -63,7 +65,10 @@ _MAKES_PATH = (
     *(pathlib.Path, pathlib.PurePath, os.path.join, os.path.abspath, os.path.expanduser),
     *(os.path.dirname, os.path.basename, os.path.normpath),
 )
-_COMPUTING_MODULES = {"posixpath", "genericpath", "math", "time"}
+_COMPUTING_MODULES = {
+    *("posixpath", "genericpath", "math", "time"),
+    *("hashlib", "_hashlib", "_blake2", "zlib", "base64", "textwrap"),
+}
 
 
 _MAKES_EMPTY = {id(dict), id(list), id(set)}
@@ -103,6 +108,8 @@ class BuiltinFunctions(Part):
         is_progress = str(getattr(value, "__module__", "")).partition(".")[0] in ("tqdm", "rich")
         if is_progress and getattr(value, "__name__", "") in ("tqdm", "track") and args:
             return args[0]
+        if value is inspect.signature or value is inspect.getfullargspec:
+            return self._follower.standard_objects.signature(value, args)
         method = self._of_builtin_class(value, args)
         if method is not None:
             return method
@@ -371,13 +378,14 @@ class BuiltinFunctions(Part):
             if any(isinstance(one, Known | Made) for one in args[0]):
                 self._recorder.say_opaque("getattr", "an attribute whose name is not known before")
             return self._follower.uses.use_all(args, {})
-        self._follower.uses.use(args[1])
         found = join(
             *(self._follower.attributes.get(one, name) for one in args[0] for name in names)
         )
+        # Which name it is counts once that makes a difference.
+        which = tuple(one for one in args[1] if not is_constant(one))
         if value is hasattr:
-            return truth(found)
-        return join(found, *args[2:3])
+            return truth(chosen(found, which))
+        return chosen(join(found, *args[2:3]), which)
 
 
 def _of_pairs(atom: Atom) -> Table | None:

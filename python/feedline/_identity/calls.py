@@ -11,7 +11,8 @@ import types
 
 from feedline._identity.command_line import Parser, command_line
 from feedline._identity.data_loaders import what_is_loaded
-from feedline._identity.origin import is_user_class, is_user_function
+from feedline._identity.inert import is_inert_class, is_inert_function
+from feedline._identity.origin import is_library_code, is_user_class, is_user_function
 from feedline._identity.part import Part
 from feedline._identity.values import (
     Atom,
@@ -26,7 +27,9 @@ from feedline._identity.values import (
     Partial,
     Scope,
     Table,
+    array,
     choices,
+    chosen,
     join,
     text_of,
     without_choices,
@@ -124,7 +127,13 @@ class Calls(Part):
         self._follower.files.call_library(value, args)
         special = self._follower.builtins.call(value, args, keywords)
         if special is not None:
-            return special
+            # A name of the user's may stand for one of several of these.
+            is_alias = label.rpartition(".")[2] not in ("", getattr(value, "__name__", ""))
+            return chosen(special, (atom,)) if special and is_alias else special
+        if is_inert_function(value, keywords):
+            return array((atom,), *args, *keywords.values())
+        if is_library_code(value):
+            self._recorder.note_code(label, value)
         if isinstance(value, types.FunctionType):
             return self._follower.functions.call(value, args, keywords)
         if isinstance(value, type):
@@ -173,6 +182,7 @@ class Calls(Part):
         self, cls: type, label: str, args: list[Maybe], keywords: dict[str, Maybe]
     ) -> Maybe:
         if is_user_class(cls):
+            self._recorder.note_bases(label, cls)
             made = self._follower.classes.construct(cls, args, keywords)
             instead = inspect.getattr_static(type(cls), "__call__", None)
             if isinstance(instead, types.FunctionType) and is_user_function(instead):
@@ -184,13 +194,15 @@ class Calls(Part):
             return (Table(dict(keywords), kind=cls),)
         if issubclass(cls, dict):
             return self._follower.builtins.make_dict(cls, args, keywords)
+        keywords = what_is_loaded(cls, keywords)
+        self._recorder.note_given(cls, join(*args, *keywords.values()))
+        if is_inert_class(cls):
+            return array((self._recorder.known(cls, label),), *args, *keywords.values())
         self._effects.count += 1
         if cls is argparse.ArgumentParser:
             parser = Parser(is_clear=not {"parents", "prefix_chars"} & keywords.keys())
             self._recorder.alive.append(parser)
             return (parser,)
-        keywords = what_is_loaded(cls, keywords)
-        self._recorder.note_given(cls, join(*args, *keywords.values()))
         return self._follower.uses.use_all(args, keywords)
 
 

@@ -29,6 +29,7 @@ from feedline._identity.values import (
     content_of,
     join,
     truth,
+    without_choices,
 )
 
 _Node = TypeVar("_Node", bound=ast.AST)
@@ -149,14 +150,15 @@ class Conditions(Part):
             is_known = isinstance(container, Known) and isinstance(
                 container.value, Mapping | argparse.Namespace
             )
-            plain = [key.value for key in keys if isinstance(key, Known | Derived)]
+            named = without_choices(keys)
+            plain = [key.value for key in named if isinstance(key, Known | Derived)]
             plain = [key for key in plain if isinstance(key, str)]
-            if isinstance(container, Known) and is_known and len(plain) == len(keys) == 1:
+            if isinstance(container, Known) and is_known and len(plain) == len(named) == 1:
                 self._recorder.put(
                     f"{plain[0]!r} in {container.label}", plain[0] in container.value
                 )
                 found += self._follower.additions.of_key(container, plain[0])
-            elif isinstance(container, Table) and len(plain) == len(keys) == 1:
+            elif isinstance(container, Table) and len(plain) == len(named) == 1:
                 found += [*choices(container.items.get(plain[0], ())), *container.rest]
                 if container.order is not None:
                     label, names = container.order

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from feedline._identity.command_line import CommandLine
+from feedline._identity.objects import is_plain_class, is_plain_object
 from feedline._identity.part import Part
+from feedline._identity.plain import is_plain_data
 from feedline._identity.values import (
     Atom,
     Choice,
@@ -20,6 +22,7 @@ from feedline._identity.values import (
     Made,
     Maybe,
     Table,
+    absent,
     choices,
     chosen,
     constants,
@@ -36,6 +39,7 @@ _NOTHING = Known(id, "")
 # A list with more elements than this is used as a whole.
 _MOST_ELEMENTS = 32
 _MOST_KEYS = 200
+_DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 
 
 class Containers(Part):
@@ -45,24 +49,24 @@ class Containers(Part):
         keys = constants(key)
         if keys is not None and not all(isinstance(one, str | int | bytes | None) for one in keys):
             keys = None
+        # Which one it is counts once that is used.
+        which = tuple(one for one in key if not is_constant(one))
         if isinstance(base, Choice):
-            return chosen((base,), tuple(one for one in key if not is_constant(one)))
+            return chosen((base,), which)
         if isinstance(base, Items):
-            self._follower.uses.use(key)
             self._changes.read(base, ...)
             count = len(base.items)
             if keys and all(isinstance(one, int) and -count <= one < count for one in keys):
-                return join(*(base.items[one] for one in keys))
+                return chosen(join(*(base.items[one] for one in keys)), which)
             self._follower.uses.use_order(base)
-            return join(*base.items)
+            return chosen(join(*base.items), which)
         if isinstance(base, Table):
-            self._follower.uses.use(key)
             self._changes.read(base, ...)
             for one in keys or ():
                 self._changes.read(base, one)
             if keys is None:
-                return join(base.rest, *base.items.values())
-            return join(*(base.items.get(one, base.rest) for one in keys))
+                return chosen(join(base.rest, *base.items.values()), which)
+            return chosen(join(*(base.items.get(one, base.rest) for one in keys)), which)
         if isinstance(base, CommandLine):
             self._follower.uses.use(key)
             return (
@@ -79,9 +83,29 @@ class Containers(Part):
             otherwise = self._follower.calls.call(missing, [key], {}) if missing else ()
             return join(self.item(base.content, key), () if is_there else otherwise)
         if isinstance(base, Known) and base.label and keys and _has_items(base.value):
-            self._follower.uses.use(tuple(one for one in key if not is_constant(one)))
+            plain = self._plain_item(base, key)
+            if plain is not None:
+                return plain
+            self._follower.uses.use(which)
             return join(*(self.item_of_known(base, one) for one in keys))
         return derived((base,), key)
+
+    def _plain_item(self, base: Known, key: Maybe) -> Maybe | None:
+        """``PRESETS[name]``, if that is plain data: it counts, and not which of them it is."""
+        name = key[0] if len(key) == 1 else None
+        if type(base.value) not in (dict, list, tuple):
+            return None
+        if not isinstance(name, Known) or not name.label:
+            return None
+        try:
+            found = base.value[name.value]
+        except Exception:
+            return None
+        is_plain = is_plain_data(found) or is_plain_class(found) or is_plain_object(found)
+        if not is_plain or self._follower.additions.of_key(base, name.value):
+            return None
+        self._follower.additions.note_element(found, base.value)
+        return (self._recorder.known(found, f"{base.label}[{name.label}]"),)
 
     def item_of_known(self, base: Known, key: Any) -> Maybe:
         if not isinstance(base.value, Mapping):
@@ -107,8 +131,7 @@ class Containers(Part):
             else:
                 found = base.value[key]
         except Exception:
-            self._recorder.note_absent(label)
-            return ()
+            return absent(label)
         self._follower.additions.note_element(found, base.value)
         return (self._recorder.known(found, label),)
 
@@ -158,10 +181,15 @@ class Containers(Part):
 
     def elements(self, maybe: Maybe) -> Maybe:
         """What iterating may give."""
+        for atom in maybe:
+            self._follower.uses.use(self.count_of(atom))
+        return self.elements_of_some(maybe)
+
+    def elements_of_some(self, maybe: Maybe) -> Maybe:
+        """The same, where it doesn't count how many there are."""
         found: list[Maybe] = []
         for atom in maybe:
             each = self.each((atom,))
-            self._follower.uses.use(self.count_of(atom))
             if isinstance(atom, Items):
                 self._follower.uses.use_order(atom)
             if each is not None:
@@ -241,10 +269,12 @@ class Containers(Part):
         return atom
 
     def _inside(self, atom: Known) -> list[Maybe] | None:
-        is_list = (
-            type(atom.value) in (list, tuple) and atom.label and len(atom.value) <= _MOST_ELEMENTS
-        )
-        if not is_list:
+        if not atom.label:
+            return None
+        if is_named_tuple(type(atom.value)):
+            names = type(atom.value)._fields
+            return [self._follower.attributes.get(atom, name) for name in names]
+        if type(atom.value) not in (list, tuple) or len(atom.value) > _MOST_ELEMENTS:
             return None
         found: list[Maybe] = []
         for number, one in enumerate(atom.value):
@@ -253,11 +283,19 @@ class Containers(Part):
         added = self._follower.additions.of_all(atom)
         return [*found, added] if added else found
 
-    def parts(self, atom: Atom, count: int) -> list[Maybe] | None:
-        """What unpacking gives, each by itself."""
-        if isinstance(atom, Items):
-            return atom.items if len(atom.items) == count else None
-        inside = self._inside(atom) if isinstance(atom, Known) else None
+    def parts(self, atom: Atom, count: int, star: int | None = None) -> list[Maybe] | None:
+        """What unpacking gives to so many targets, each by itself; one may have a star."""
+        inside: list[Maybe] | None = None
+        if isinstance(atom, Items) and (star is None or not atom.count):
+            inside = atom.items
+        elif isinstance(atom, Known):
+            inside = self._inside(atom)
+        elif isinstance(atom, Made) and is_named_tuple(atom.cls):
+            inside = list(atom.fields.values())
+        if inside is not None and star is not None and len(inside) >= count - 1:
+            end = len(inside) - (count - 1 - star)
+            rest: Maybe = (Items(inside[star:end]),)
+            inside = [*inside[:star], rest, *inside[end:]]
         return inside if inside is not None and len(inside) == count else None
 
     def spread(self, maybe: Maybe) -> list[Maybe]:
@@ -291,9 +329,15 @@ class Containers(Part):
         return found
 
 
+def is_named_tuple(cls: Any) -> bool:
+    """Whether the objects of a class are named tuples, which nobody iterates otherwise."""
+    is_tuple = isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields")
+    return is_tuple and cls.__iter__ is tuple.__iter__
+
+
 def _has_few_names(atom: Known) -> bool:
     """Whether this is a dict that can be followed entry by entry."""
-    is_dict = type(atom.value) is dict and bool(atom.label)
+    is_dict = type(atom.value) in _DICTS and bool(atom.label)
     return (
         is_dict
         and len(atom.value) <= _MOST_KEYS

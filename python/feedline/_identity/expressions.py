@@ -25,6 +25,7 @@ from feedline._identity.values import (
     join,
     text_of,
     truth,
+    without_choices,
 )
 
 if TYPE_CHECKING:
@@ -304,6 +305,8 @@ class Expressions(Part):
         atom = maybe[0] if len(maybe) == 1 else None
         if isinstance(atom, Known) and isinstance(atom.value, list | tuple | set | frozenset):
             return list(atom.value)
+        if isinstance(atom, Table) and not (atom.rest or atom.count or atom.copied_from):
+            return list(atom.items)
         if not isinstance(atom, Items):
             return None
         found = []
@@ -329,5 +332,7 @@ class Expressions(Part):
                 keywords.update(self._follower.containers.spread_keywords(value))
             else:
                 keywords[keyword.arg] = value
+        if not without_choices(callee) and isinstance(node.func, ast.Attribute):
+            self._follower.files.call_named(node.func.attr, args)
         special = self._follower.calls.special(node, callee, args, keywords, scope)
         return self._follower.calls.call(callee, args, keywords) if special is None else special

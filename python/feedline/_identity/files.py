@@ -130,7 +130,10 @@ class Files(Part):
             return
         if isinstance(function, types.FunctionType) and is_user_function(function):
             return
-        name = function.__name__
+        self.call_named(function.__name__, args)
+
+    def call_named(self, name: str, args: list[Maybe]) -> None:
+        """The same for anything that isn't the user's, by its name alone."""
         for known in (_path(one) for maybe in args for one in without_choices(maybe)):
             if known is not None and _READING.match(name):
                 self._read.add(known)

@@ -19,6 +19,8 @@ things that a condition decides between.
 ``classes``            ... the user's classes
 ``builtin_functions``  ... Python's own functions
 ``library_methods``    ... methods that aren't the user's
+``standard_objects``   ... methods that look something up: of ini files, of context variables
+``inert``              ... library code that only makes something of what it is given
 ``telling``            ... what only prints, logs or writes
 ``files``              which files are read and written
 ``command_line``       what a parser gives that the loader calls itself
@@ -54,6 +56,7 @@ from feedline._identity.library_methods import LibraryMethods
 from feedline._identity.modules import Modules
 from feedline._identity.objects import Objects
 from feedline._identity.recorder import Recorder
+from feedline._identity.standard_objects import StandardObjects
 from feedline._identity.statements import Statements
 from feedline._identity.uses import Uses
 
@@ -86,9 +89,11 @@ class Follower:
         self.files = Files(self)
         self.builtins = BuiltinFunctions(self)
         self.methods = LibraryMethods(self)
+        self.standard_objects = StandardObjects(self)
 
     def follow(self, make_loader: Callable[[], Any]) -> tuple[list[Entry], dict[str, str]]:
         """Everything that a function reaches, and what of it can't be compared."""
+        self.recorder.root = make_loader
         function = self.recorder.known(make_loader, "make_loader")
         self.uses.use(self.calls.call((function,), [], {}))
         return self._finish()

@@ -14,6 +14,7 @@ from feedline._identity.files import Content
 from feedline._identity.part import Part
 from feedline._identity.telling import tells
 from feedline._identity.values import (
+    Array,
     Atom,
     Derived,
     Items,
@@ -56,6 +57,10 @@ class LibraryMethods(Part):
             return found
         if tells(atom):
             return ()
+        if isinstance(receiver, Known):
+            found = self._follower.standard_objects.call_method(receiver, name, args, keywords)
+            if found is not None:
+                return found
         if isinstance(value, Content):
             return derived((receiver,))  # what is read of a file, by whatever method
         inner = receiver.receiver if isinstance(receiver, Parent) else receiver
@@ -128,11 +133,15 @@ class LibraryMethods(Part):
         if isinstance(receiver, Known) and name in _ADDS and takes_additions(value):
             self._add(receiver, args, keywords)
             return ()
-        self._effects.count += 1
+        self._effects.count += not isinstance(receiver, Array)
+        self._follower.files.call_named(name, args)
         if isinstance(receiver, Items) and name in ("pop", "popleft"):
             return join(*receiver.items)
         if isinstance(receiver, Parser):
             return self._declare(receiver, name, args, keywords)
+        if isinstance(receiver, Array):
+            self._follower.uses.add_source(receiver, join(*args, *keywords.values()))
+            return derived((receiver,))
         if isinstance(receiver, Items | Table | Derived):
             # Whatever it does, with what it is given: to the container, or with it.
             self._follower.uses.use_all(args, keywords)

@@ -9,6 +9,7 @@ from typing import Any
 from feedline._identity.data_loaders import OF_A_RUN, is_data_loader
 from feedline._identity.origin import PROTOCOLS, is_container, is_user_class, library_bases
 from feedline._identity.part import Part
+from feedline._identity.plain import is_plain_data
 from feedline._identity.values import Bound, Function, Known, LocalClass, Made
 
 # Methods by which Python, torch or a feed use an object; the rest is the user's own affair.
@@ -83,6 +84,27 @@ class Objects(Part):
         builtin = next((base for base in _BUILTIN if isinstance(value, base)), None)
         if builtin is not None:
             self._recorder.put(f"items of {label}", builtin(value))
+
+
+def is_plain_object(value: Any) -> bool:
+    """Whether an object of the user's only holds plain values, as a configuration does."""
+    fields = getattr(value, "__dict__", None)
+    is_object = isinstance(fields, dict) and not isinstance(value, type)
+    if not is_object or not is_user_class(type(value)) or not is_container(type(value)):
+        return False
+    return is_plain_data(fields)
+
+
+def is_plain_class(value: Any) -> bool:
+    """Whether this is a class of the user's that only has plain values, as a configuration does."""
+    if type(value) is not type or library_bases(value):
+        return False
+    return all(
+        is_plain_data(one)
+        for base in value.__mro__[:-1]
+        for name, one in vars(base).items()
+        if not name.startswith("__")
+    )
 
 
 @functools.lru_cache(maxsize=256)

@@ -66,6 +66,15 @@ def is_user_class(cls: type) -> bool:
     return is_user_module(str(getattr(cls, "__module__", "builtins")))
 
 
+def is_library_code(value: Any) -> bool:
+    """Whether something is a function or a class that isn't the user's."""
+    if isinstance(value, types.FunctionType):
+        return not is_user_function(value)
+    if isinstance(value, type):
+        return not is_user_class(value)
+    return isinstance(value, types.BuiltinFunctionType)
+
+
 def package_version(module_name: str) -> tuple[str, str] | None:
     """A library's package and its version; None for the standard library and what has none."""
     package = module_name.partition(".")[0]

@@ -14,10 +14,32 @@ _PLAIN_KINDS = frozenset((*PLAIN, type(None)))
 _PATHS = frozenset((pathlib.PosixPath, pathlib.PurePosixPath))
 # Lists of plain values that are longer than this are digested in one go.
 LONG = 100
+_MOST_LOOKED_THROUGH = 1000
 
 
 class NotPlainError(Exception):
     pass
+
+
+def is_plain_data(value: Any) -> bool:
+    """Whether a value, and all that it holds, is a text, a number or a container of those.
+
+    Not if it holds very many: that isn't looked through.
+    """
+    left, seen = [value], 0
+    while left:
+        one = left.pop()
+        kind = type(one)
+        seen += 1
+        if seen > _MOST_LOOKED_THROUGH:
+            return False
+        if kind in (list, tuple, set, frozenset):
+            left += one
+        elif kind is dict:
+            left += [*one, *one.values()]
+        elif kind not in _PLAIN_KINDS:
+            return False
+    return True
 
 
 def _canonical(value: Any) -> Any:

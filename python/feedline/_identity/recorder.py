@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import builtins
 import dataclasses
 import os
 import pathlib
@@ -13,7 +14,7 @@ from typing import Any
 
 from feedline._identity.digests import Digester, Meet
 from feedline._identity.entries import Entry, folded
-from feedline._identity.origin import is_user_module, package_version
+from feedline._identity.origin import is_user_module, library_bases, package_version
 from feedline._identity.shown import shown
 from feedline._identity.values import Atom, Known, Maybe
 
@@ -39,6 +40,8 @@ class Recorder:
         ``use_target`` of what a configuration names for a library to make.
         """
         self._use_target = use_target
+        # The function that is followed first.
+        self.root: Any = None
         self._root_globals = root_globals
         self._root_name = str(root_globals.get("__name__", "__main__"))
         # By label: different things may have one, and are numbered.
@@ -74,6 +77,8 @@ class Recorder:
 
     def label_of(self, function: types.FunctionType) -> str:
         name = function.__qualname__.replace("<locals>.", "")
+        if function is self.root:
+            name = function.__name__  # wherever it is shared
         is_root = function.__module__ in ("__main__", None, self._root_name)
         return name if is_root else f"{function.__module__}.{name}"
 
@@ -112,6 +117,29 @@ class Recorder:
             number += 1
             name = f"source of {label} ({number})"
         self._texts[name] = Entry(name, text, digest)
+
+    def note_code(self, label: str, code: Any) -> None:
+        """A library's class or function that a name of the user's stands for."""
+        name = getattr(code, "__qualname__", None) or getattr(code, "__name__", None)
+        if not label or not isinstance(name, str) or getattr(builtins, label, None) is code:
+            return
+        owner = getattr(code, "__module__", None) or type(getattr(code, "__self__", None)).__name__
+        found, number, place = f"{owner}.{name}", 1, label
+        while place in self._texts and self._texts[place].digest != found:
+            number += 1
+            place = f"{label} ({number})"
+        # One job may not come to call it.
+        self._texts[place] = Entry(place, found, found, "lazy")
+
+    def note_bases(self, label: str, cls: type) -> None:
+        """What a class of the user's has from libraries: that has no source of its own."""
+        names = [f"{one.__module__}.{one.__qualname__}" for one in library_bases(cls)]
+        if label and names:
+            place, found = f"bases of {label}", ", ".join(names)
+            known = self._texts.get(place)
+            if known is not None and known.digest != found:
+                place = f"bases of {label} ({found})"
+            self._texts[place] = Entry(place, found, found, "lazy")
 
     def note_package(self, module: str) -> None:
         if is_user_module(module):

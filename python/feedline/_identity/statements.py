@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from feedline._identity import sources
 from feedline._identity.files import Content
 from feedline._identity.modules import imported_from
+from feedline._identity.origin import is_user_class
 from feedline._identity.part import Part
 from feedline._identity.syntax import assigned, captured, leaves, name_of, raises_again
 from feedline._identity.values import (
@@ -23,6 +24,7 @@ from feedline._identity.values import (
     Maybe,
     Scope,
     Table,
+    arrays_of,
     choices,
     chosen,
     derived,
@@ -89,9 +91,14 @@ class Statements(Part):
         for items in made:
             self._effects.mutations += 1
             self._follower.uses.add_item(items, self._follower.containers.elements(added))
+        if not before:
+            self._effects.count += 1
+            self._follower.uses.use(added)  # for it may be changed in its place
+        for one in arrays_of(before):
+            self._follower.uses.add_source(one, added)
         if not made:
             # What exists already may be changed in its place.
-            self._effects.count += not all(_is_plain(one) for one in before)
+            self._effects.count += not all(_is_plain(one) for one in without_choices(before))
             self.assign(node.target, derived(before, added), scope)
 
     def on_Expr(self, node: ast.Expr, scope: Scope) -> None:
@@ -157,19 +164,22 @@ class Statements(Part):
     def on_For(self, node: ast.For | ast.AsyncFor, scope: Scope) -> None:
         value = self._follower.expressions.value(node.iter, scope)
         each = self._follower.containers.each(value)
+        inside = self._follower.containers.elements_of_some(value)
+        # How many there are is a condition like any other.
+        count = join(*map(self._follower.containers.count_of, value))
         if each is None or len(each) > _MOST_ROUNDS or not self._names_something(node, each):
-            self.assign(node.target, self._follower.containers.elements(value), scope)
+            self.assign(node.target, inside, scope)
             # What one round sets, the next one may use.
-            self._branches([[*node.body, *node.body], []], scope)
+            self._choose(count, [[*node.body, *node.body], []], scope)
         else:
-            self._follower.containers.elements(value)
-            count = join(*map(self._follower.containers.count_of, value))
             runs_whole = not count and not leaves(node.body)
             is_clear = all(_has_name(element, is_by_name=True) for element in each)
             for element in each if is_clear else [*each, *each]:
                 self.assign(node.target, element, scope)
                 if runs_whole:
                     self.block(node.body, scope)
+                elif count:
+                    self._choose(count, [node.body, []], scope)
                 else:
                     self._branches([node.body, []], scope)
         self.block(node.orelse, scope)
@@ -183,8 +193,8 @@ class Statements(Part):
         return any(_has_name(one, is_by_name=is_by_name) for one in each)
 
     def on_While(self, node: ast.While, scope: Scope) -> None:
-        self._follower.conditions.test(node.test, scope)
-        self._branches([[*node.body, *node.body], []], scope)
+        tests = self._follower.conditions.condition(node.test, scope).tests
+        self._choose(tests, [[*node.body, *node.body], []], scope)
         self.block(node.orelse, scope)
 
     def on_With(self, node: ast.With | ast.AsyncWith, scope: Scope) -> None:
@@ -314,13 +324,10 @@ class Statements(Part):
             self.assign(target.value, value, scope)
 
     def _unpack(self, targets: list[ast.expr], value: Maybe, scope: Scope) -> None:
-        is_plain = not any(isinstance(one, ast.Starred) for one in targets)
+        stars = [at for at, one in enumerate(targets) if isinstance(one, ast.Starred)]
         several = without_choices(value)
-        parts = (
-            [self._follower.containers.parts(one, len(targets)) for one in several]
-            if is_plain
-            else []
-        )
+        star = stars[0] if stars else None
+        parts = [self._follower.containers.parts(one, len(targets), star) for one in several]
         if parts and all(one is not None for one in parts):
             decided = choices(value)
             for number, target in enumerate(targets):
@@ -360,8 +367,14 @@ def _is_plain(atom: Atom) -> bool:
 
 # Errors that end the program, unless the user's own code catches them.
 _FAILURES = (ValueError, RuntimeError, TypeError, AssertionError, SystemExit)
+# Errors that mean something to Python and to libraries.
+_MEANT = (StopIteration, StopAsyncIteration, LookupError, AttributeError, ImportError, OSError)
 
 
 def _is_failure(atom: Atom) -> bool:
     kind = atom.value if isinstance(atom, Known) else None
-    return isinstance(kind, type) and issubclass(kind, _FAILURES)
+    if not isinstance(kind, type) or not issubclass(kind, BaseException):
+        return False
+    # Nobody else knows an error of the user's own, unless it is one of Python's as well.
+    is_own = is_user_class(kind) and not issubclass(kind, _MEANT)
+    return is_own or issubclass(kind, _FAILURES)

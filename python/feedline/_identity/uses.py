@@ -16,6 +16,8 @@ from feedline._identity.files import Content
 from feedline._identity.origin import is_container, is_user, is_user_class, is_user_function
 from feedline._identity.part import Part
 from feedline._identity.values import (
+    ABSENT,
+    Array,
     Atom,
     Bound,
     Choice,
@@ -35,6 +37,7 @@ from feedline._identity.values import (
     TypeOf,
     chosen,
     join,
+    parts_without,
 )
 
 if TYPE_CHECKING:
@@ -139,6 +142,14 @@ class Uses(Part):
         if table.is_used:
             self.use(value)
 
+    def add_source(self, one: Array, value: Maybe) -> None:
+        """An array is changed in its place."""
+        self._effects.mutations += 1
+        value = chosen(parts_without(value, one), parts_without(self._effects.tests, one))
+        one.sources = join(one.sources, value)
+        if one.is_used:
+            self.use(value)
+
     def _key(self, atom: Function | Bound | Partial) -> Any:
         if isinstance(atom, Function):
             return id(atom.node), id(atom.scope)
@@ -164,6 +175,9 @@ class Uses(Part):
 
     def record(self, value: Any, label: str) -> None:
         """An object that exists: its content, and what its code reaches."""
+        if value is ABSENT:
+            self._recorder.note_absent(label)
+            return
         self._recorder.alive.append(value)
         self.recorded.add(id(value))
         self._follower.additions.use(value)
@@ -184,6 +198,8 @@ class Uses(Part):
             act = functools.partial(self.use_call, self._recorder.known(value, label))
             if is_user_function(value) or hasattr(value, "__wrapped__"):
                 self.once(id(value), act)
+            else:
+                self._recorder.note_code(label, value)
             self._recorder.note_package(value.__module__ or "")
         elif isinstance(value, types.MethodType):
             bound = Bound(
@@ -211,6 +227,7 @@ class Uses(Part):
                 ),
             )
         elif isinstance(value, types.BuiltinFunctionType) and _is_of_module(value):
+            self._recorder.note_code(label, value)
             self._recorder.note_package(value.__module__ or "")
         elif value is os.environ or label == "globals()":
             self._recorder.say_opaque(label, "all of it: the name that is looked up is not known")
@@ -227,6 +244,7 @@ class Uses(Part):
 
     def _record_class(self, cls: type, label: str) -> None:
         if not is_user_class(cls):
+            self._recorder.note_code(label, cls)
             self._recorder.note_package(cls.__module__)
         elif issubclass(cls, enum.Enum):
             self._recorder.put(label, {one.name: one.value for one in cls})

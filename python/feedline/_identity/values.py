@@ -14,6 +14,8 @@ from feedline._identity.command_line import CommandLine, Parser
 from feedline._identity.sources import FunctionNode
 
 UNKNOWN = object()
+# What stands for an entry or a field that isn't there.
+ABSENT = object()
 # A text that is put together in more steps than this isn't worked out.
 _MOST_FOLDS = 16
 
@@ -137,6 +139,11 @@ class Derived:
 
 
 @dataclass(eq=False)
+class Array(Derived):
+    """What a library has made of other things, which may be changed in its place."""
+
+
+@dataclass(eq=False)
 class Truth(Derived):
     """Whether something is true, or there at all."""
 
@@ -250,6 +257,11 @@ def chosen(maybe: Maybe, tests: Maybe) -> Maybe:
     return (*without_choices(maybe), Choice(join(*(one.tests for one in choices(maybe)), tests)))
 
 
+def absent(label: str) -> Maybe:
+    """Nothing is there; that counts once whatever stands in its place is used."""
+    return (Choice((Known(ABSENT, label),)),)
+
+
 def choices(maybe: Maybe) -> tuple[Choice, ...]:
     return tuple(one for one in maybe if isinstance(one, Choice))
 
@@ -269,6 +281,35 @@ def derived(*sources: Maybe, value: Any = UNKNOWN) -> Maybe:
     value = value if folds < _MOST_FOLDS else UNKNOWN
     found = join(*flat)
     return (Derived(found, value, folds + 1),) if found or value is not UNKNOWN else ()
+
+
+def array(*sources: Maybe) -> Maybe:
+    """What a library makes of all of these."""
+    return (Array(join(*sources)),)
+
+
+def parts_without(maybe: Maybe, one: Atom) -> Maybe:
+    """What something is computed from, but for one thing: what is added to that one itself."""
+    found: list[Atom] = []
+    left = list(maybe)
+    while left:
+        atom = left.pop()
+        if isinstance(atom, LibraryMethod):
+            left.append(atom.receiver)
+        elif isinstance(atom, Derived | Choice):
+            left += [] if atom is one else [inside for part in atom.parts() for inside in part]
+        else:
+            found.append(atom)
+    return tuple(found)
+
+
+def arrays_of(maybe: Maybe) -> list[Array]:
+    """Those that something is, or is a view of."""
+    found: list[Array] = []
+    for atom in maybe:
+        inside = atom.sources if type(atom) is Derived else (atom,)
+        found += [one for one in inside if isinstance(one, Array)]
+    return found
 
 
 def constants(maybe: Maybe) -> list[Any] | None:
