@@ -161,7 +161,8 @@ class DataLoader(TorchDataLoader[Any]):
         epoch, sample, rng = self._epoch, 0, None
         if place is not None and not place.is_over:
             epoch, sample, rng = place.epoch, place.given, place.sampler_rng
-        state = {"seed": self.seed, "epoch": epoch, "sample": sample, "order": self.order_identity()}
+        order = self.order_identity()
+        state = {"seed": self.seed, "epoch": epoch, "sample": sample, "order": order}
         return state if rng is None else {**state, "sampler_rng": rng}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

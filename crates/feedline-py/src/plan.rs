@@ -52,12 +52,14 @@ impl Plan {
 
     /// One dataset after the other: `(samples of the dataset, its plan)` for each.
     #[staticmethod]
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 makes the list")]
     fn concatenation(parts: Vec<(u64, Bound<'_, Self>)>) -> Self {
         Order::Concatenation(parts_of(&parts)).into()
     }
 
     /// Several datasets at once. `phases`: from which sample of the stream on, which weights.
     #[staticmethod]
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 makes the list")]
     fn mixture(parts: Vec<(u64, Bound<'_, Self>)>, phases: Vec<(u64, Vec<f64>)>, epoch_samples: u64) -> PyResult<Self> {
         let mut phases = phases.into_iter();
         let first = phases.next().filter(|(start, _)| *start == 0);

@@ -119,7 +119,7 @@ mod tests {
     fn lengths_are_rounded_up_by_a_quarter_at_most() {
         for len_bytes in (1..1 << 24).step_by(4093) {
             let rounded = rounded(len_bytes).unwrap();
-            assert!(rounded >= len_bytes && rounded % PAGE == 0);
+            assert!(rounded >= len_bytes && rounded.is_multiple_of(PAGE));
             assert!(rounded <= len_bytes + len_bytes / 4 + PAGE, "{rounded} for {len_bytes}");
         }
         assert_eq!(rounded(u64::MAX), None);
