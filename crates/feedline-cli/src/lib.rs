@@ -26,6 +26,7 @@ mod top;
 pub mod verdict;
 mod view;
 pub mod watch;
+mod which;
 
 use std::ffi::OsString;
 
@@ -81,7 +82,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>, invocation: &Invocation) -
 
 fn act(command: Command, invocation: &Invocation) -> anyhow::Result<Outcome> {
     run::stop_ignoring_children()?;
-    if let Command::Ls(_) | Command::Top(_) | Command::Stop(_) | Command::Dashboard(_) | Command::Metrics(_) = command {
+    if let Command::Ls(_)
+    | Command::Top(_)
+    | Command::Stop(_)
+    | Command::Dashboard(_)
+    | Command::Metrics(_)
+    | Command::Which(_) = command
+    {
         feedline_core::names::check_readable()?;
     }
     let python = |command, options, server_options| Ok(Outcome::Python { command, options, server_options });
@@ -91,6 +98,7 @@ fn act(command: Command, invocation: &Invocation) -> anyhow::Result<Outcome> {
         Command::Bench(options) => return python("bench", serde_json::to_value(options)?, ServerOptions::default()),
         Command::Ls(options) => ls::run(&options)?,
         Command::Stop(options) => stop::run(&options)?,
+        Command::Which(options) => which::run(&options)?,
         Command::Completions(options) => {
             let mut script = Vec::new();
             clap_complete::generate(options.shell, &mut Cli::command(), "feedline", &mut script);

@@ -25,6 +25,8 @@ pub struct ServerStats {
     pub epoch: u64,
     /// How many there will be.
     pub epochs: Option<u64>,
+    /// What an epoch's order depends on, beside the epoch, in a few words; empty if that is not known.
+    pub order: String,
     /// How many samples of this epoch are written.
     pub epoch_samples: u64,
     /// An epoch's length, once known.

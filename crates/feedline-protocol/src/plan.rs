@@ -50,6 +50,25 @@ impl Plan {
         Self { seed, order }
     }
 
+    /// The plan of a loader of ours, by what its feed says of its order: "seed 7: shuffled, 100 samples", or "run" and the number of
+    /// the server's run, in hexadecimal, in place of a seed. `None` for any other order.
+    pub fn of_feed(order: &str) -> Option<Self> {
+        let (seed, order) = order.split_once(": ")?;
+        let seed = match seed.split_once(' ')? {
+            ("seed", seed) => seed.parse().ok()?,
+            ("run", run) => u64::from_str_radix(run, 16).ok()? & (u64::MAX >> 1),
+            _ => return None,
+        };
+        let (kind, samples) = order.strip_suffix(" samples")?.split_once(", ")?;
+        let samples = samples.parse().ok()?;
+        let order = match kind {
+            "sequential" => Order::Sequential(samples),
+            "shuffled" => Order::Shuffled(samples),
+            _ => return None,
+        };
+        Some(Self::new(seed, order))
+    }
+
     /// The seed that it was made with.
     pub fn seed(&self) -> u64 {
         self.seed

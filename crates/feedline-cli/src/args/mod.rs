@@ -47,6 +47,8 @@ pub enum Command {
     Top(Top),
     /// End feeds; each consumer gets an error that says so
     Stop(Stop),
+    /// Name the samples of a step, past or to come, of a feed that a feedline.DataLoader loads
+    Which(Which),
     /// Check what this machine offers, with a real round trip
     Doctor(Doctor),
     /// Measure what sharing would bring to your own loader
@@ -267,6 +269,28 @@ pub struct Dashboard {
     /// Time between two updates
     #[arg(long, value_name = "SECS", default_value_t = 1.0, value_parser = interval, allow_negative_numbers = true)]
     pub interval_secs: f64,
+}
+
+/// `feedline which`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  feedline which imagenet --epoch 3 --step 812
+  feedline which imagenet --epoch 3 --step 812 --batch-size 64 --json")]
+pub struct Which {
+    /// The feed
+    pub name: String,
+    /// The epoch, counted from 0
+    #[arg(long, allow_negative_numbers = true)]
+    pub epoch: u64,
+    /// The step of the epoch, counted from 0
+    #[arg(long, allow_negative_numbers = true)]
+    pub step: u64,
+    /// The job's batch size, of all ranks together; without it, the one that all attached jobs have
+    #[arg(long, value_name = "SAMPLES", value_parser = count::<{ u32::MAX }>, allow_negative_numbers = true)]
+    pub batch_size: Option<u32>,
+    /// Print one line of JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `feedline metrics`.

@@ -41,6 +41,7 @@ pub(super) fn stats(shared: &Shared) -> ServerStats {
         uptime_secs: shared.meter.uptime().as_secs_f64(),
         epoch,
         epochs: shared.options.epochs,
+        order: shared.launch.order.clone(),
         epoch_samples,
         samples_per_epoch: (samples_per_epoch != UNKNOWN).then_some(samples_per_epoch),
         samples: head,

@@ -308,3 +308,16 @@ fn orders_in_words() {
 fn there_is_nothing_behind_the_end() {
     let _ = Plan::new(0, Order::Sequential(5)).epoch(0).at(5);
 }
+
+#[test]
+fn a_feed_says_what_its_plan_is() {
+    for order in [Order::Sequential(7), Order::Shuffled(1_000_000)] {
+        let plan = Plan::of_feed(&format!("seed 12: {order}")).unwrap();
+        assert_eq!((plan.seed(), plan.order().to_string()), (12, order.to_string()));
+        let plan = Plan::of_feed(&format!("run 80000000000000ff: {order}")).unwrap();
+        assert_eq!(plan.seed(), 255, "a seed has 63 bits");
+    }
+    for other in ["", "seed 7", "sequential", "run zz: shuffled, 3 samples", "seed 7: WeightedRandomSampler"] {
+        assert!(Plan::of_feed(other).is_none(), "{other}");
+    }
+}
