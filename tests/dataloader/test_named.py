@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 import feedline
 from dataloader.datasets import Numbers, drawing, equal, numbers
 from feedline import DataLoader
+from support.commands import run
 from support.waiting import eventually
 
 SAMPLES = 60
@@ -89,3 +91,23 @@ def test_bad_arguments_are_refused_before_anything_starts() -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'lingr'"):
         loader(lingr=3)
     assert not feedline.feeds()
+
+
+def test_the_command_line_names_any_steps_samples() -> None:
+    with loader(seed=4) as one:
+        said = run("which", "named", "--epoch", "3", "--step", "7")
+        assert [int(line) for line in said.stdout.split()] == one.samples(3, 7)
+        said = run("which", "named", "--epoch", "0", "--step", "2", "--batch-size", "9", "--json")
+        plan = DataLoader(Numbers(SAMPLES), 9, shuffle=True, seed=4)
+        expected = {"epoch": 0, "step": 2, "seed": 4, "samples": plan.samples(0, 2)}
+        assert json.loads(said.stdout) == expected
+        assert (
+            "has 8 steps of 8 samples"
+            in run("which", "named", "--epoch", "0", "--step", "8").stderr
+        )
+        with loader(seed=4, batch_size=5):
+            asked = run("which", "named", "--epoch", "0", "--step", "0").stderr
+            assert "jobs have 5, 8" in asked
+            assert "--batch-size" in asked
+    with feedline.Server([torch.zeros(4)], "plain"):
+        assert "has no plan" in run("which", "plain", "--epoch", "0", "--step", "0").stderr
