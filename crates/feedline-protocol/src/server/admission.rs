@@ -36,7 +36,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
 
     /// A consumer was sent a ring of this generation, and a page of its own.
     pub fn attach(&mut self, id: u64, page: P, process: Q, generation: u32, now: Time) {
-        let state = MemberState::attached(now);
+        let state = self.members.idle(now);
         let member = Member { page, process, state, last_join: None, generation, notice: None, is_refused: false };
         self.members.insert(id, member);
     }
@@ -110,8 +110,9 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
             self.notices.push(Notice::Left { pid: member.process.pid() });
         }
         self.log.leave(id);
+        let idle = self.members.idle(now);
         if let Some(member) = self.members.get_mut(id) {
-            member.state = MemberState::attached(now);
+            member.state = idle;
         }
         self.publish_joined(head);
     }
