@@ -59,7 +59,8 @@ impl ConsumerProcess {
                     wire.to_server.send(ToServer::Join(join, self.knows[0].and(self.knows[1])), now + delay(&self.rng));
                 }
                 self.activity = Activity::AwaitingAnswer;
-                (self.at, self.moved) = (now + SLICE, now);
+                self.at = now + SLICE;
+                self.moves.at(now);
             }
             Next::AwaitAnswer => self.activity = Activity::AwaitingAnswer,
             Next::AwaitRing => self.activity = Activity::AwaitingRing,
