@@ -148,8 +148,9 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
     /// ring that no longer has its samples. One that doesn't read gets the ring when it joins: memory on its way can't be freed.
     /// When all epochs are written, one that rests gets it too: the server may be gone before it wakes up.
     pub fn deliver(&mut self) -> Vec<(u64, Delivery)> {
-        let (is_over, is_draining) = (self.phase.is_broken(), self.phase == Phase::Draining);
-        let ring = self.ring.filter(|_| !is_over);
+        let is_replayed = self.options.policy.replay && self.log.epoch() > 0;
+        let is_all_written = self.phase == Phase::Draining || is_replayed;
+        let ring = self.ring.filter(|_| !self.phase.is_broken());
         let mut deliveries = Vec::new();
         for (id, member) in self.members.iter_mut() {
             deliveries.extend(member.notice.take().map(|answer| (id, Delivery::Answer(answer))));
@@ -158,7 +159,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
             // One that rests asks for the ring when it wakes up.
             if let Some(ring) = ring
                 && member.is_reading()
-                && (is_draining || !member.page.is_resting())
+                && (is_all_written || !member.page.is_resting())
                 && member.generation != ring.generation
             {
                 member.generation = ring.generation;

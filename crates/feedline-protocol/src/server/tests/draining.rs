@@ -95,6 +95,16 @@ fn a_ring_goes_to_those_who_rest_when_all_is_written() {
     feed.server.drain(&feed.head);
     assert_eq!(feed.server.deliver(), [(1, Delivery::Ring)]);
     assert_eq!(feed.server.deliver(), []);
+    let policy = Policy { replay: true, ..Policy::default() };
+    let mut feed = Feed::new(Options { policy, ..options() }, 8);
+    let page = feed.join(1, START, None, at(0));
+    page.is_resting.set(true);
+    feed.install(Size { capacity: 20, window: 12, ..Size::default() });
+    assert_eq!(feed.server.deliver(), []);
+    let epoch = feed.server.begin_epoch(0, &feed.head).epoch;
+    assert_eq!(feed.server.deliver(), []);
+    feed.server.end_epoch(epoch, Default::default(), &feed.head);
+    assert_eq!(feed.server.deliver(), [(1, Delivery::Ring)], "the one epoch is written");
 }
 
 #[test]

@@ -109,6 +109,10 @@ impl ConsumerProcess {
     /// The state machine says that an epoch is over.
     pub(super) fn pass_epoch(&mut self, feed: &Feed, now: Duration, effects: &mut Effects) -> Result<(), String> {
         self.judge.epoch_over(feed)?;
+        let passes = self.machine.as_ref().map_or(0, Consumer::epoch);
+        if feed.policy.replay && feed.epochs.is_some_and(|epochs| passes > epochs) {
+            return Err(format!("it has passed {passes} epochs, and the feed has {:?}", feed.epochs));
+        }
         self.finish_epoch(now, effects);
         self.activity = Activity::Thinking;
         Ok(())
