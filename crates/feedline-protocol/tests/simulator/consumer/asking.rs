@@ -60,7 +60,7 @@ impl ConsumerProcess {
                 }
                 self.activity = Activity::AwaitingAnswer;
                 self.at = now + SLICE;
-                self.moves.at(now);
+                self.moves.asks(now);
             }
             Next::AwaitAnswer => self.activity = Activity::AwaitingAnswer,
             Next::AwaitRing => self.activity = Activity::AwaitingRing,

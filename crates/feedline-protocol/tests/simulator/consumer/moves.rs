@@ -20,6 +20,12 @@ impl Moves {
         Self { last: at, unseen: at, before: at }
     }
 
+    /// It asks for a place: a server that gives it one knows of that.
+    pub fn asks(&mut self, now: Duration) {
+        *self = Self::new(now);
+    }
+
+    /// Its page shows that it is further on.
     pub fn at(&mut self, now: Duration) {
         if now > self.unseen + LATEST_SIGHT {
             (self.unseen, self.before) = (now, self.last);
