@@ -1,5 +1,6 @@
 //! A consumer over pages that are plain numbers.
 
+mod tails;
 mod without_server;
 
 use super::*;
