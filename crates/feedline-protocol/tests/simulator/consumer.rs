@@ -82,6 +82,8 @@ pub struct ConsumerProcess {
     pub lost: u32,
     /// The servers of whose consumers it can tell the next one: what it heard at the one where it had its place, and at the last.
     pub knows: [Servers; 2],
+    /// How many epochs it has broken off.
+    broken_off: u32,
     /// It was given a place at least once.
     pub has_joined: bool,
     activity: Activity,
@@ -146,6 +148,7 @@ impl ConsumerProcess {
             is_owed: false,
             lost: 0,
             knows: [Servers::default(); 2],
+            broken_off: 0,
             has_joined: false,
             activity: Activity::Connecting { since: starts },
             wire: None,
