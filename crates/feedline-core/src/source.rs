@@ -69,12 +69,13 @@ pub trait Source {
         false
     }
 
-    /// Whether [`Self::mark`] should be called after each call of [`Self::append`].
+    /// Whether [`Self::mark`] should be called.
     fn keeps_state(&self) -> bool {
         false
     }
 
-    /// After an epoch was begun, and after each call of [`Self::append`]: how far the log has come, from where on it is still there
+    /// After an epoch was begun, after each call of [`Self::append`] that claimed something or since which something was published,
+    /// and before the epoch ends: how far the log has come, from where on it is still there
     /// for whoever comes late, and from where on somebody needs it (`None` if nobody is there). A source that can go on in another
     /// process keeps what it needs for that.
     fn mark(&mut self, _head: Mark, _oldest: Mark, _needed: Option<Mark>) -> Result<(), Failure> {

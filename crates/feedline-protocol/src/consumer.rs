@@ -35,7 +35,7 @@ pub use self::length::BatchCount;
 pub use self::liveness::{Liveness, MIN_TIMEOUT, Silence};
 pub use self::next_batch::{Available, Cut, Next};
 pub use self::pressure::Pressure;
-pub use self::resume::Lost;
+pub use self::resume::{Lost, WithoutServer};
 use self::skip::Skips;
 use crate::message::{Entry, Mark, Refusal};
 use crate::page::{ConsumerMemory, HeadView};
@@ -283,8 +283,7 @@ impl Consumer {
 
     /// The same; an epoch of which nothing more is wanted counts as read.
     pub fn wanted_epoch(&self) -> u64 {
-        let is_finished = matches!(&self.state, State::Joined(Cursor { progress: Progress::Finished, .. }));
-        self.epoch() + u64::from(is_finished)
+        self.epoch() + u64::from(self.is_finished())
     }
 
     /// How many samples the table's count is ahead of the ring's.
@@ -338,14 +337,16 @@ impl Consumer {
         }
     }
 
-    /// Whether the log has samples that it has not taken, as far as it has a cursor.
+    /// Whether the log has samples that it has not taken, as far as it has a cursor. Of an epoch that it has done with, it wants no
+    /// more.
     pub fn has_more(&self, head: &impl HeadView) -> bool {
-        let State::Joined(Cursor { epoch, sample, .. }) = self.state else { return false };
+        let State::Joined(Cursor { sample, .. }) = self.state else { return false };
         if self.shape.replays {
-            return head.head() > 0 && self.shape.epochs.is_none_or(|epochs| epoch < epochs);
+            return head.head() > 0 && self.shape.epochs.is_none_or(|epochs| self.wanted_epoch() < epochs);
         }
+        let sample = sample.filter(|_| !self.is_finished());
         // The start of an epoch that has not begun is unknown, and further on than any sample.
-        sample.unwrap_or_else(|| head.start_of(epoch)) < head.head()
+        sample.unwrap_or_else(|| head.start_of(self.wanted_epoch())) < head.head()
     }
 
     /// While it waits: whether it is for an epoch whose beginning is not in sight.

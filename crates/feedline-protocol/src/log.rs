@@ -400,6 +400,8 @@ impl ByteLane {
 #[cfg(test)]
 mod epoch_tests;
 #[cfg(test)]
+mod room_tests;
+#[cfg(test)]
 mod size_tests;
 #[cfg(test)]
 mod tests;

@@ -48,3 +48,51 @@ impl Stepwise {
         step
     }
 }
+
+/// A clock that stands still while this process does not run. Whoever waits reads it again and again, with pauses no longer than
+/// `longest`: of a longer one, only that much counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunningTime {
+    longest: Duration,
+    /// When it was last read; `None` while nobody waits.
+    last: Option<Time>,
+    /// For so long this process did not run.
+    away: Duration,
+}
+
+impl RunningTime {
+    pub fn new(longest: Duration) -> Self {
+        Self { longest, last: None, away: Duration::ZERO }
+    }
+
+    /// What it shows while somebody waits.
+    pub fn waiting(&mut self, now: Time) -> Time {
+        let pause = self.last.map_or(Duration::ZERO, |last| now.since(last));
+        self.away += pause.saturating_sub(self.longest);
+        self.last = Some(now);
+        Time(now.0.saturating_sub(self.away))
+    }
+
+    /// What it shows, whether somebody waits or not. While nobody does, it can't tell whether this process runs.
+    pub fn at(&mut self, now: Time) -> Time {
+        if self.last.is_some() { self.waiting(now) } else { now }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Time {
+        Time::new(Duration::from_millis(millis))
+    }
+
+    #[test]
+    fn long_pauses_count_in_part_once_somebody_waits() {
+        let mut clock = RunningTime::new(Duration::from_millis(100));
+        assert_eq!([5, 900].map(|now| clock.at(at(now))), [at(5), at(900)], "nobody waits");
+        assert_eq!([900, 1000, 1050].map(|now| clock.waiting(at(now))), [at(900), at(1000), at(1050)]);
+        assert_eq!([1250, 1251].map(|now| clock.at(at(now))), [at(1150), at(1151)]);
+        assert_eq!([61_251, 61_251].map(|now| clock.waiting(at(now))), [at(1251), at(1251)]);
+    }
+}

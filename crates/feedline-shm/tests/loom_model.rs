@@ -10,7 +10,7 @@
 #![cfg(loom)]
 
 use feedline_protocol::UNKNOWN;
-use feedline_protocol::log::{Committed, Log, Policy, Size};
+use feedline_protocol::log::{Committed, Log, Policy, Size, Transfer};
 use feedline_protocol::message::Entry;
 use feedline_shm::signal::{CursorWords, HeadWords, WritableHeadWords};
 use loom::cell::UnsafeCell;
@@ -305,5 +305,94 @@ fn claims_that_another_thread_fills() {
         consume(&shared, SAMPLES, true);
         filler.join().unwrap();
         producer.join().unwrap();
+    });
+}
+
+/// What claims are granted in, one slot for each sample.
+type Ring = Arc<Vec<Slot>>;
+
+/// The log and the ring in use, under the server's lock.
+struct Replaced {
+    log: Log,
+    ring: Ring,
+}
+
+fn ring(samples: u64) -> Ring {
+    Arc::new((0..samples).map(|_| Slot(UnsafeCell::new(u64::MAX))).collect())
+}
+
+fn read(ring: &Ring, sample: u64) -> u64 {
+    // SAFETY: published, or filled and not published; loom checks that nobody writes it.
+    #[allow(unsafe_code)]
+    ring[sample as usize].0.with(|cell| unsafe { *cell })
+}
+
+fn write(ring: &Ring, sample: u64, value: u64) {
+    // SAFETY: claimed, or in a ring that nobody knows; loom checks that nobody else touches it.
+    #[allow(unsafe_code)]
+    ring[sample as usize].0.with_mut(|cell| unsafe { *cell = value });
+}
+
+/// As `server::claim` does it: fills the ring in which the sample was claimed, and takes it along if that was replaced meanwhile.
+fn fill_and_carry(state: &Mutex<Replaced>, mut claimed_in: Ring, sample: u64) {
+    write(&claimed_in, sample, sample);
+    let mut locked = state.lock().unwrap();
+    while !Arc::ptr_eq(&locked.ring, &claimed_in) {
+        let carried = Arc::clone(&locked.ring);
+        drop(locked);
+        write(&carried, sample, read(&claimed_in, sample));
+        claimed_in = carried;
+        locked = state.lock().unwrap();
+    }
+    locked.log.commit(sample);
+}
+
+/// As `server::replace` does it: copies what is filled, without the lock, until nothing new is; then makes the ring known.
+fn replace(state: &Mutex<Replaced>, samples: u64) {
+    let (new, mut transfer) = (ring(samples), Transfer::default());
+    loop {
+        let (rest, old) = {
+            let mut locked = state.lock().unwrap();
+            let rest = transfer.rest(&locked.log);
+            if rest.is_empty() {
+                locked.ring = new;
+                return;
+            }
+            (rest, Arc::clone(&locked.ring))
+        };
+        rest.into_iter().flatten().for_each(|sample| write(&new, sample, read(&old, sample)));
+    }
+}
+
+/// Two claims are filled while their ring is replaced. Whatever is published stands in the ring in use.
+#[test]
+fn a_ring_that_is_replaced_under_open_claims() {
+    const SAMPLES: u64 = 2;
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = model.preemption_bound.or(Some(2));
+    model.check(|| {
+        let mut log = new_log(SAMPLES as usize);
+        (0..SAMPLES).for_each(|sample| assert_eq!(log.claim(1, 0).map(|run| run.first), Some(sample)));
+        let first = ring(SAMPLES);
+        let state = Arc::new(Mutex::new(Replaced { log, ring: Arc::clone(&first) }));
+        let mut threads: Vec<_> = (0..SAMPLES)
+            .map(|sample| {
+                let (state, claimed_in) = (Arc::clone(&state), Arc::clone(&first));
+                thread::spawn(move || fill_and_carry(&state, claimed_in, sample))
+            })
+            .collect();
+        let replaced = Arc::clone(&state);
+        threads.push(thread::spawn(move || replace(&replaced, SAMPLES)));
+        let is_intact = || {
+            let (ring, head) = {
+                let locked = state.lock().unwrap();
+                (Arc::clone(&locked.ring), locked.log.head())
+            };
+            (0..head).for_each(|sample| assert_eq!(read(&ring, sample), sample));
+            head
+        };
+        is_intact();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(is_intact(), SAMPLES);
     });
 }

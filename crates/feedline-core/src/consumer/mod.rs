@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 pub use feedline_protocol::consumer::Cut;
-use feedline_protocol::consumer::{self as protocol, Available, Liveness, Next, Pressure};
+use feedline_protocol::consumer::{self as protocol, Available, Liveness, Next, Pressure, WithoutServer};
 use feedline_protocol::page::HeadView;
 pub use feedline_protocol::shard::Shard;
 use feedline_protocol::{FeedState, Mark, Time};
@@ -277,14 +277,11 @@ impl Consumer {
         loop {
             match self.next_here(check) {
                 Err(Error::ServerLost(why)) if !self.config.reconnect.is_zero() => {
-                    // What is needed to tell whether the epoch is over is still here.
-                    if let Ok(Available::EpochOver(end)) = self.available() {
-                        if self.with_machine(|machine, memory| machine.pass(end, memory)) {
-                            continue;
-                        }
-                        return Ok(None);
+                    match self.with_machine(|machine, memory| machine.without_server(memory)) {
+                        WithoutServer::EpochOver => return Ok(None),
+                        WithoutServer::Passed => {}
+                        WithoutServer::Reconnect => self.reconnect(&why, check)?,
                     }
-                    self.reconnect(&why, check)?;
                 }
                 outcome => return outcome,
             }

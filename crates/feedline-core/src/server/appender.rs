@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::claim::Claim;
 use super::producer::Producer;
+use crate::error::Failure;
 use crate::ring_info::strides;
 use crate::schema::Schema;
 use crate::source::Halt;
@@ -33,9 +34,9 @@ impl First {
 impl Appender<'_, '_> {
     /// Makes the feed's ring, if this is the feed's first sample, and tells what all samples look like. `first` is asked only then,
     /// and learns whether the user wants batches whole.
-    pub fn begin(&mut self, first: impl FnOnce(bool) -> First) -> Result<Arc<Schema>, Halt> {
+    pub fn begin(&mut self, first: impl FnOnce(bool) -> Result<First, Failure>) -> Result<Arc<Schema>, Halt> {
         if self.0.ring.is_none() {
-            let first = first(self.0.shared.options.whole_batches);
+            let first = first(self.0.shared.options.whole_batches)?;
             self.0.begin_feed(&first)?;
         }
         Ok(Arc::clone(&self.0.ring().info.schema))

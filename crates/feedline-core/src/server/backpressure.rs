@@ -9,6 +9,7 @@ use feedline_shm::{Doorbell, Slots, Span};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::State;
+use super::claim::HIDDEN_LANES;
 use super::meter::Doing;
 use super::producer::Producer;
 use super::watchdog::Inside;
@@ -27,8 +28,9 @@ impl From<Stop> for Halt {
 }
 
 impl<'a> Producer<'a> {
-    /// Claims the next samples and their memory, and waits for space if needed.
-    pub fn claim(&mut self, samples: u64, bytes: u64) -> Result<(Run, Slots), Halt> {
+    /// Claims the next samples and their memory, and waits for space if needed; `left` samples of the source's batch are left from
+    /// the first of them on.
+    pub fn claim(&mut self, samples: u64, bytes: u64, left: u64) -> Result<(Run, Slots), Halt> {
         let (shared, mut inside) = (self.shared, None);
         loop {
             let claimed = shared.change(|state| {
@@ -38,7 +40,10 @@ impl<'a> Producer<'a> {
                     Claim::Granted(run) => {
                         let bytes = run.byte_start..run.byte_start + bytes;
                         let span = Span { samples: run.first..run.first + samples, bytes };
-                        Ok(Ok((run, state.slots().claim(span).expect("the log grants no sample twice"))))
+                        let slots = state.slots().claim(span).expect("the log grants no sample twice");
+                        let len_bytes = (HIDDEN_LANES..slots.lanes()).map(|lane| slots.len_bytes(lane) as u64).sum();
+                        state.tally.grant(run, left, len_bytes);
+                        Ok(Ok((run, slots)))
                     }
                     Claim::Wait(wait) => Ok(Err(wait)),
                     Claim::Halted(stop) => Err(stop),

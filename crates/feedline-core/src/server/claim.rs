@@ -19,14 +19,12 @@ use super::Shared;
 pub struct Claim {
     shared: Arc<Shared>,
     run: Run,
-    /// How many samples of the source's batch are left from its first on.
-    left: u64,
     /// `None` once it is committed.
     slots: Option<Slots>,
 }
 
 /// The lanes before the fields': how many samples of the source's batch are left; or, for whole batches, where each stands.
-const HIDDEN_LANES: usize = 1;
+pub(super) const HIDDEN_LANES: usize = 1;
 
 impl Claim {
     /// Takes over what the log granted; `left` samples of the source's batch are left from its first on.
@@ -34,13 +32,13 @@ impl Claim {
         let (words, _) = slots.bytes_mut(0).as_chunks_mut::<4>();
         let lefts = (0..run.samples).map(|at| (left - at) as u32);
         words.iter_mut().zip(lefts).for_each(|(word, left)| *word = left.to_le_bytes());
-        Self { shared: Arc::clone(shared), run, left, slots: Some(slots) }
+        Self { shared: Arc::clone(shared), run, slots: Some(slots) }
     }
 
     /// The same for a batch that travels whole.
     pub(super) fn whole(shared: &Arc<Shared>, (run, mut slots): (Run, Slots), len_bytes: u64) -> Self {
         slots.write(0, 0, &[run.byte_start.to_le_bytes(), len_bytes.to_le_bytes()].concat());
-        Self { shared: Arc::clone(shared), run, left: 1, slots: Some(slots) }
+        Self { shared: Arc::clone(shared), run, slots: Some(slots) }
     }
 
     fn slots_mut(&mut self) -> &mut Slots {
@@ -77,7 +75,7 @@ impl Claim {
 
     /// It is filled. Publishes it together with what waits for it, or leaves that to those before it.
     pub fn commit(mut self) {
-        let Self { shared, run, left, slots } = &mut self;
+        let Self { shared, run, slots } = &mut self;
         // A forked child commits and gives back nothing: it has neither the server's threads nor its locks.
         if !shared.origin.is_here() {
             return;
@@ -91,7 +89,6 @@ impl Claim {
             slots = carried;
             state = shared.lock();
         }
-        let bytes = (HIDDEN_LANES..slots.lanes()).map(|lane| slots.len_bytes(lane) as u64).sum::<u64>();
         state.slots().free(slots);
         let committed = state.machine.commit(run.first, &shared.head);
         fault::point("server:published");
@@ -100,10 +97,7 @@ impl Claim {
             let (head, oldest) = (state.machine.log().head(), state.machine.log().oldest());
             state.stamps.forget_before(oldest);
             state.stamps.note(head, shared.meter.last_turn());
-        }
-        if committed != Committed::Gone {
-            state.batches += u64::from(run.samples == *left);
-            state.bytes += bytes;
+            state.tally.publish(head);
         }
         shared.returned(&state);
         drop(state);

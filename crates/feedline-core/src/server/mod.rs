@@ -27,6 +27,7 @@ mod replace;
 mod ring;
 mod shape;
 mod stats;
+mod tally;
 mod watchdog;
 
 use std::sync::Arc;
@@ -47,6 +48,7 @@ use self::members::Page;
 use self::meter::{Doing, Meter, Stamps};
 use self::ring::Ring;
 use self::stats::stats;
+use self::tally::Tally;
 use self::watchdog::Watch;
 use crate::error::{Error, Failure, FailureKind};
 use crate::explain::Reader;
@@ -109,8 +111,8 @@ struct State {
     slots: Option<Claimable>,
     /// The producer waits: a claim that is committed or given back must wake it.
     producer_sleeps: bool,
-    batches: u64,
-    bytes: u64,
+    /// What is published.
+    tally: Tally,
     /// When samples were published.
     stamps: Stamps,
     /// What happened lately.
@@ -239,8 +241,7 @@ impl Server {
                 ring: None,
                 slots: None,
                 producer_sleeps: false,
-                batches: 0,
-                bytes: 0,
+                tally: Tally::default(),
                 stamps: Stamps::default(),
                 events: Events::default(),
             }),

@@ -7,10 +7,8 @@
 //!      └── end, when all is filled, or nobody needs the rest
 //! ```
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use feedline_protocol::log::Run;
 use feedline_protocol::server::{Begun, Progress};
 use feedline_protocol::{EpochLength, UNKNOWN};
 use feedline_shm::fault;
@@ -28,47 +26,10 @@ pub(super) struct Producer<'a> {
     /// What the source said of itself.
     pub length: Length,
     pub poll: Poll<'a>,
-    /// What was claimed in this epoch, by this server.
-    claimed: Claimed,
     /// The ring has the history that was asked for, as far as that can be known.
     pub has_history: bool,
     /// A ring could not be replaced, and the log says so already.
     pub is_short_of_memory: bool,
-}
-
-/// The source's own batches that were claimed in this epoch.
-#[derive(Default)]
-struct Claimed {
-    batches: u64,
-    /// Where the last ones ended, in the epoch: they may be given back.
-    ends: VecDeque<u64>,
-}
-
-/// More batches than this are not open at once.
-const MOST_ENDS: usize = 1 << 16;
-
-impl Claimed {
-    fn count(&mut self, run: Run, left: u64) {
-        // What was given back is claimed again.
-        while self.ends.back().is_some_and(|&end| end > run.index) {
-            self.ends.pop_back();
-            self.batches -= 1;
-        }
-        if run.samples == left {
-            self.ends.push_back(run.index + run.samples);
-            self.batches += 1;
-        }
-        if self.ends.len() > MOST_ENDS {
-            self.ends.pop_front();
-        }
-    }
-
-    /// How many samples the last one has.
-    fn tail(&self) -> u64 {
-        let mut ends = self.ends.iter().rev();
-        let last = ends.next().copied().unwrap_or(0);
-        last - ends.next().copied().unwrap_or(0)
-    }
 }
 
 /// The caller's hook: called at least ten times a second while the server sleeps; an error ends the feed.
@@ -83,15 +44,7 @@ pub(super) fn run(shared: &Arc<Shared>, source: &mut dyn Source, poll: Poll<'_>)
         batches: length.batches.unwrap_or(UNKNOWN),
         tail: UNKNOWN,
     });
-    let mut producer = Producer {
-        shared,
-        ring: None,
-        length,
-        poll,
-        claimed: Claimed::default(),
-        has_history: false,
-        is_short_of_memory: false,
-    };
+    let mut producer = Producer { shared, ring: None, length, poll, has_history: false, is_short_of_memory: false };
     match producer.epochs(source) {
         Ok(()) | Err(Halt::Abandoned | Halt::Stopped) => Ok(()),
         Err(Halt::Failed(failure)) => {
@@ -166,26 +119,31 @@ impl Producer<'_> {
     /// Appends one epoch: how long it was, or `None` if it was abandoned, and is over.
     fn epoch(&mut self, source: &mut dyn Source) -> Result<Option<EpochLength>, Halt> {
         let had = self.next_index();
-        self.claimed = Claimed::default();
+        let mut marked = self.progress();
+        let ((start, _), before) = (marked, self.shared.lock().tally.batches);
         loop {
-            let before = if source.keeps_state() { self.next_index() } else { 0 };
-            match self.append(source) {
-                Ok(true) => {}
-                Ok(false) if self.has_settled()? => break,
-                Ok(false) => continue,
+            let is_over = match self.append(source) {
+                Ok(true) => false,
+                Ok(false) => self.has_settled()?,
                 Err(Halt::Abandoned) => return Ok(None),
                 Err(halt) => return Err(halt),
-            }
-            if source.keeps_state() && self.next_index() != before {
+            };
+            // What was claimed before may have been filled since.
+            if source.keeps_state() && marked != self.progress() {
+                marked = self.progress();
                 self.mark(source)?;
+            }
+            if is_over {
+                break;
             }
         }
         // Of an epoch that began before this server, it has counted only a part.
         if had > 0 {
             return Ok(Some(self.shared.head.length()));
         }
-        let (batches, tail) = (self.claimed.batches, self.claimed.tail());
-        Ok(Some(EpochLength { samples: self.next_index(), batches, tail }))
+        let state = self.shared.lock();
+        let (batches, tail) = (state.tally.batches - before, state.tally.tail(start));
+        Ok(Some(EpochLength { samples: state.machine.log().head() - start, batches, tail }))
     }
 
     /// Everything is claimed: waits until it is filled. False if some of it was given back, and is to be claimed again.
@@ -200,6 +158,12 @@ impl Producer<'_> {
         let state = self.shared.lock();
         let log = state.machine.log();
         log.locate(log.claimed()).map_or(0, |(_, index)| index)
+    }
+
+    /// How far the log has come, and how far it is claimed.
+    fn progress(&self) -> (u64, u64) {
+        let state = self.shared.lock();
+        (state.machine.log().head(), state.machine.log().claimed())
     }
 
     /// Tells the source how far it has come, and what of it is still needed.
@@ -228,21 +192,19 @@ impl Producer<'_> {
     /// `None` if the next sample is no longer the one with this index.
     pub fn claim_samples(&mut self, index: Option<u64>, samples: u64, left: u64) -> Result<Option<Claim>, Halt> {
         self.grow_for_source(samples, 0)?;
-        let claimed = self.claim(samples, 0)?;
+        let claimed = self.claim(samples, 0, left)?;
         fault::point("server:claimed");
         let run = claimed.0;
         let claim = Claim::new(self.shared, claimed, left);
         if index.is_some_and(|index| index != run.index) {
             return Ok(None);
         }
-        self.claimed.count(run, left);
         Ok(Some(claim))
     }
 
     pub fn claim_batch(&mut self, len_bytes: u64) -> Result<Claim, Halt> {
         self.grow_for_source(1, len_bytes)?;
-        let claimed = self.claim(1, len_bytes)?;
-        self.claimed.count(claimed.0, 1);
+        let claimed = self.claim(1, len_bytes, 1)?;
         Ok(Claim::whole(self.shared, claimed, len_bytes))
     }
 

@@ -182,7 +182,7 @@ impl Producer<'_> {
         self.has_history = true;
         let (batches, bytes) = {
             let state = self.shared.lock();
-            (state.batches, state.bytes)
+            (state.tally.batches, state.tally.bytes)
         };
         let per_sample = match &*ring.info.schema {
             Schema::Whole { .. } if batches > 0 => bytes / batches,

@@ -45,10 +45,10 @@ pub(super) fn stats(shared: &Shared) -> ServerStats {
         epoch_samples,
         samples_per_epoch: (samples_per_epoch != UNKNOWN).then_some(samples_per_epoch),
         samples: head,
-        batches: state.batches,
+        batches: state.tally.batches,
         whole_batches: ring
             .is_some_and(|ring| matches!(*ring.info.schema, Schema::Whole { .. }) && !ring.info.is_placeholder()),
-        bytes: state.bytes,
+        bytes: state.tally.bytes,
         ring_bytes: ring.map_or(0, |ring| ring.len_bytes - ring.history_bytes()),
         ring_samples: size.window,
         ring_used_samples: head - floor.min(head),

@@ -71,7 +71,7 @@ impl Source for FromBatches<'_> {
         fault::point("server:after_next");
         let schema = match &mut self.schema {
             Some(schema) => schema,
-            none => none.insert(log.begin(|takes_whole| First::of(&batch, takes_whole))?),
+            none => none.insert(log.begin(|takes_whole| Ok(First::of(&batch, takes_whole)))?),
         };
         let samples = schema.samples_in(&batch).map_err(mismatch)?;
         match &**schema {

@@ -13,9 +13,12 @@ use feedline_shm::Mutex;
 
 use super::{Halt, Length, Source};
 use crate::error::{Failure, FailureKind};
+use crate::explain::Explanation;
+use crate::options::Name;
 use crate::schema::{ArrayKind, DType, Field, Schema};
 use crate::server::{Appender, Claim, First};
 use crate::structure::{Node, Structure};
+use crate::text;
 
 /// Claims that wait for a thread, for each of them: enough to have one at hand.
 const QUEUED: usize = 2;
@@ -51,9 +54,15 @@ impl Synthetic {
         Self { samples, batch_size, sample_bytes, epoch: 0, queue: Some(queue), threads }
     }
 
-    fn first(&self) -> First {
+    fn first(&self, takes_whole: bool) -> Result<First, Failure> {
+        if takes_whole {
+            let what = "a source that fills samples in place has no whole batches to serve";
+            let way_out = text!["leave out ", Name::whole_batches.of_value(true)];
+            return Err(Failure::new(FailureKind::Schema, Explanation::new(what).hint(way_out)));
+        }
         let field = Field::new(ArrayKind::Numpy, DType::U8, vec![self.sample_bytes]);
-        First::cut(self.batch_size, Schema::Cut { structure: Structure(vec![Node::Leaf]), fields: vec![field] })
+        let schema = Schema::Cut { structure: Structure(vec![Node::Leaf]), fields: vec![field] };
+        Ok(First::cut(self.batch_size, schema))
     }
 }
 
@@ -76,7 +85,7 @@ impl Source for Synthetic {
     }
 
     fn append(&mut self, log: &mut Appender<'_, '_>) -> Result<bool, Halt> {
-        log.begin(|_| self.first())?;
+        log.begin(|takes_whole| self.first(takes_whole))?;
         let index = log.index()?;
         if index == self.samples {
             return Ok(false);

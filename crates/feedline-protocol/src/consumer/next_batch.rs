@@ -87,7 +87,7 @@ impl Consumer {
     }
 
     /// The source may yield more than it promised; whoever asks after the last batch wants the next epoch.
-    fn is_finished(&self) -> bool {
+    pub(super) fn is_finished(&self) -> bool {
         matches!(&self.state, State::Joined(Cursor { progress: Progress::Finished, .. }))
     }
 
@@ -243,7 +243,7 @@ impl Consumer {
     }
 
     /// The epoch is over. True if whoever asks had done with it before, and wants the next one.
-    pub fn pass(&mut self, end: u64, memory: &impl ConsumerMemory) -> bool {
+    pub(super) fn pass(&mut self, end: u64, memory: &impl ConsumerMemory) -> bool {
         let State::Joined(Cursor { progress, .. }) = self.state else { return false };
         self.end_epoch(end, memory);
         matches!(progress, Progress::Finished | Progress::Fresh { may_be_over: true })

@@ -1,6 +1,6 @@
 //! Going on where one was: with a saved place, after being detached, after the server was lost.
 
-use super::{Consumer, Cursor, Progress, Shape, State, Trouble};
+use super::{Available, Consumer, Cursor, Progress, Shape, State, Trouble};
 use crate::consumer::joining::Intent;
 use crate::message::{Mark, Others, UNKNOWN};
 use crate::page::{ABANDONED, ConsumerMemory, HeadView};
@@ -52,6 +52,17 @@ impl Resume {
             Cause::Lost { progress, .. } => progress,
         }
     }
+}
+
+/// What a consumer does whose server is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WithoutServer {
+    /// Hands out that its epoch is over.
+    EpochOver,
+    /// It had done with the epoch that was over, and looks again.
+    Passed,
+    /// Needs another server ([`Consumer::reconnect`]).
+    Reconnect,
 }
 
 /// Samples that are no longer there.
@@ -184,6 +195,17 @@ impl Consumer {
         self.state = State::Idle(intent);
         self.shape = shape;
         resume.map(|resume| resume.mark)
+    }
+
+    /// The server is lost. What is needed to tell whether an epoch is over is still here, and such an end is passed. Where an epoch
+    /// is replayed, only one that was begun: all of them are here, without end if this consumer gets nothing of any.
+    pub fn without_server(&mut self, memory: &impl ConsumerMemory) -> WithoutServer {
+        let Ok(Available::EpochOver(end)) = self.available(memory) else { return WithoutServer::Reconnect };
+        let State::Joined(Cursor { progress, .. }) = self.state else { return WithoutServer::Reconnect };
+        if self.shape.replays && progress == (Progress::Fresh { may_be_over: false }) {
+            return WithoutServer::Reconnect;
+        }
+        if self.pass(end, memory) { WithoutServer::Passed } else { WithoutServer::EpochOver }
     }
 
     /// The feed is over: what a consumer gets that stood still for too long and whose place is lost, if it is one.

@@ -1,5 +1,8 @@
 //! A consumer over pages that are plain numbers.
 
+mod tails;
+mod without_server;
+
 use super::*;
 use crate::fakes::Memory;
 use crate::message::{Answer, EpochLength, Join, Others, Place};
@@ -453,4 +456,22 @@ fn what_is_left_in_the_log() {
     assert_eq!(again.next(&memory), Ok(Next::EpochOver));
     assert!(!again.has_more(&memory), "it has read it as often as it is read");
     assert!(!Consumer::new(config(), shape(), NOW).has_more(&memory), "it has no cursor");
+}
+
+/// The source yields more than it promised, and the consumer has stopped after what was promised.
+#[test]
+fn what_is_left_of_an_epoch_that_it_has_done_with_is_not_wanted() {
+    for (replays, epochs) in [(false, None), (true, Some(1))] {
+        let (mut consumer, memory) = joined(config(), Shape { replays, epochs, ..shape() }, start());
+        memory.head.set_length(EpochLength { samples: 4, batches: 2, tail: 2 });
+        memory.head.publish(4);
+        take(&mut consumer, &memory);
+        assert!(!consumer.stop(&memory));
+        memory.head.publish(6);
+        assert!(!consumer.has_more(&memory));
+        memory.head.end_epoch(0, 6);
+        assert!(!consumer.has_more(&memory));
+        memory.head.publish(7);
+        assert_eq!(consumer.has_more(&memory), !replays, "the next epoch has begun");
+    }
 }

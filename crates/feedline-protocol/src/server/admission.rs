@@ -36,7 +36,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
 
     /// A consumer was sent a ring of this generation, and a page of its own.
     pub fn attach(&mut self, id: u64, page: P, process: Q, generation: u32, now: Time) {
-        let state = MemberState::attached(now);
+        let state = self.members.idle(now);
         let member = Member { page, process, state, last_join: None, generation, notice: None, is_refused: false };
         self.members.insert(id, member);
     }
@@ -110,8 +110,9 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
             self.notices.push(Notice::Left { pid: member.process.pid() });
         }
         self.log.leave(id);
+        let idle = self.members.idle(now);
         if let Some(member) = self.members.get_mut(id) {
-            member.state = MemberState::attached(now);
+            member.state = idle;
         }
         self.publish_joined(head);
     }
@@ -147,8 +148,9 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
     /// ring that no longer has its samples. One that doesn't read gets the ring when it joins: memory on its way can't be freed.
     /// When all epochs are written, one that rests gets it too: the server may be gone before it wakes up.
     pub fn deliver(&mut self) -> Vec<(u64, Delivery)> {
-        let (is_over, is_draining) = (self.phase.is_broken(), self.phase == Phase::Draining);
-        let ring = self.ring.filter(|_| !is_over);
+        let is_replayed = self.options.policy.replay && self.log.epoch() > 0;
+        let is_all_written = self.phase == Phase::Draining || is_replayed;
+        let ring = self.ring.filter(|_| !self.phase.is_broken());
         let mut deliveries = Vec::new();
         for (id, member) in self.members.iter_mut() {
             deliveries.extend(member.notice.take().map(|answer| (id, Delivery::Answer(answer))));
@@ -157,7 +159,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
             // One that rests asks for the ring when it wakes up.
             if let Some(ring) = ring
                 && member.is_reading()
-                && (is_draining || !member.page.is_resting())
+                && (is_all_written || !member.page.is_resting())
                 && member.generation != ring.generation
             {
                 member.generation = ring.generation;

@@ -20,7 +20,7 @@ const STARVES_FOR: Duration = Duration::from_millis(500);
 /// How long, in all, a slow consumer may hold up those who starve before it is named.
 const LAGGING: Duration = Duration::from_secs(1);
 /// Time between two checks counts up to this: in a longer pause the server did not run.
-const LONGEST_STEP: Duration = Duration::from_millis(100);
+pub(super) const LONGEST_STEP: Duration = Duration::from_millis(100);
 
 /// A consumer that stands still, and where it was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

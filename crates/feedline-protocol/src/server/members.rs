@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::backpressure::LONGEST_STEP;
 use crate::log::Log;
 use crate::message::{Answer, Join, Place};
 use crate::page::{MemberPage, Process};
 use crate::shard::own_step;
-use crate::time::{Since, Time};
+use crate::time::{RunningTime, Since, Time};
 
 /// One consumer that has the feed's memory.
 pub struct Member<P, Q> {
@@ -59,12 +60,6 @@ pub struct Still {
     since: Since,
 }
 
-impl MemberState {
-    pub(super) fn attached(now: Time) -> Self {
-        Self::Attached { since: Idle(Since(now)) }
-    }
-}
-
 impl<P, Q> Member<P, Q> {
     /// Whether it has a cursor.
     pub fn is_joined(&self) -> bool {
@@ -111,6 +106,8 @@ pub struct Members<P, Q> {
     reached_sample: Option<u64>,
     /// Since when nobody is attached.
     alone_since: Option<Since>,
+    /// All moments here are of this clock: what consumers said while this process was stopped is not heard yet when it goes on.
+    clock: RunningTime,
     /// How many samples the source's batches have.
     pub(super) source_batch: u64,
 }
@@ -124,6 +121,7 @@ impl<P, Q> Default for Members<P, Q> {
             reached: 0,
             reached_sample: None,
             alone_since: None,
+            clock: RunningTime::new(LONGEST_STEP),
             source_batch: 0,
         }
     }
@@ -159,9 +157,14 @@ impl<P: MemberPage, Q: Process> Members<P, Q> {
         self.expected.remove(&id);
         let was_attached = self.map.remove(&id).is_some();
         if self.map.is_empty() {
-            self.alone_since = Some(Since(now));
+            self.alone_since = Some(Since(self.clock.at(now)));
         }
         was_attached
+    }
+
+    /// The state of a consumer that has no cursor from now on.
+    pub(super) fn idle(&mut self, now: Time) -> MemberState {
+        MemberState::Attached { since: Idle(Since(self.clock.at(now))) }
     }
 
     /// A consumer.
@@ -195,8 +198,9 @@ impl<P: MemberPage, Q: Process> Members<P, Q> {
     /// Takes a consumer's cursor away and has it told.
     pub(super) fn detach(&mut self, id: u64, log: &mut Log, answer: Answer, now: Time) {
         log.leave(id);
+        let idle = self.idle(now);
         if let Some(member) = self.map.get_mut(&id) {
-            member.state = MemberState::attached(now);
+            member.state = idle;
             member.notice = Some(answer);
         }
     }
@@ -247,8 +251,9 @@ impl<P: MemberPage, Q: Process> Members<P, Q> {
     }
 
     /// Whether everybody who is here has read `epochs` epochs, or has not moved for long enough. If nobody is here,
-    /// whether somebody had; a job that crashed finds its feed again for as long as `timeout` lasts.
+    /// whether somebody had; a job that crashed finds its feed again for as long as `timeout` lasts. To be called again and again.
     pub(super) fn are_done(&mut self, log: &Log, epochs: u64, timeout: Duration, now: Time) -> bool {
+        let now = self.clock.waiting(now);
         // A consumer that has had everything may never ask for more.
         let is_all = |released: Option<u64>| !log.policy().replay && released == Some(log.head());
         if self.map.is_empty() {
@@ -271,8 +276,9 @@ impl<P: MemberPage, Q: Process> Members<P, Q> {
         all
     }
 
-    /// Whether everybody who is attached has asked for a batch, or has had until `timeout` to.
-    pub(super) fn have_asked(&self, timeout: Duration, now: Time) -> bool {
+    /// Whether everybody who is attached has asked for a batch, or has had until `timeout` to. To be called again and again.
+    pub(super) fn have_asked(&mut self, timeout: Duration, now: Time) -> bool {
+        let now = self.clock.waiting(now);
         self.map.values().all(|member| match member.state {
             MemberState::Attached { since: Idle(since) } => member.last_join.is_some() || since.is_over(timeout, now),
             _ => true,

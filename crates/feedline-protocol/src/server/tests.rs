@@ -445,39 +445,3 @@ fn progress_tells_what_a_restart_would_need() {
     let progress = Progress { head: mark(1, 0), oldest: mark(0, 0), needed: Some(mark(0, 3)) };
     assert_eq!(feed.server.progress(at(0)), Some(progress));
 }
-
-#[test]
-fn a_feed_ends_when_all_have_read_it_or_stand_still() {
-    let mut feed = Feed::new(options(), 10);
-    let page = feed.join(1, Entry::EpochStart, None, at(0));
-    feed.epoch(5, at(0));
-    assert!(!feed.server.is_read(1, &feed.head, at(1)));
-    assert_eq!(feed.head.wanted.get(), 0);
-    page.position.set(Some((0, 3)));
-    assert!(!feed.server.is_read(1, &feed.head, at(10)), "it has moved");
-    assert!(!feed.server.is_read(1, &feed.head, at(19)));
-    assert!(feed.server.is_read(1, &feed.head, at(20)), "it stood still for as long as it may");
-    page.position.set(Some((0, 5)));
-    assert!(feed.server.is_read(1, &feed.head, at(21)), "it has had everything");
-    assert!(feed.server.disconnect(1, &Pid::default(), false, &feed.head, at(21)));
-    assert!(feed.server.is_read(1, &feed.head, at(21)), "and so had the one that is gone");
-    let mut feed = Feed::new(options(), 10);
-    feed.join(1, Entry::EpochStart, None, at(0));
-    feed.epoch(5, at(0));
-    feed.server.disconnect(1, &Pid::default(), false, &feed.head, at(1));
-    assert!(!feed.server.is_read(1, &feed.head, at(10)), "a job that crashed may come again");
-    assert!(feed.server.is_read(1, &feed.head, at(11)));
-}
-
-#[test]
-fn whoever_attached_has_a_moment_to_ask() {
-    let mut feed = Feed::new(options(), 10);
-    feed.attach(1);
-    assert!(!feed.server.have_asked(&feed.head, at(0)));
-    assert!(feed.server.have_asked(&feed.head, at(1)));
-    feed.attach(2);
-    assert!(!feed.server.have_asked(&feed.head, at(0)));
-    feed.server.join(1, Join::new(1, None, START), &feed.head, || 0, at(0)).expect("it may");
-    feed.server.join(2, Join::new(1, None, START), &feed.head, || 0, at(0)).expect("it may");
-    assert!(feed.server.have_asked(&feed.head, at(0)));
-}

@@ -1,10 +1,12 @@
 //! A consumer's process: the state machine, driven as `feedline-core` drives it, and a training loop around it.
 //!
-//! `connecting` finds, hears and loses its server, `asking` is the loop's calls for batches, `holding` what it has in its hands.
+//! `connecting` finds, hears and loses its server, `asking` is the loop's calls for batches, `holding` what it has in its hands,
+//! `moves` what its server can know of it.
 
 mod asking;
 mod connecting;
 mod holding;
+mod moves;
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,6 +15,7 @@ use feedline_protocol::Mark;
 use feedline_protocol::consumer::{Consumer, Pressure, Trouble};
 
 use self::holding::Held;
+pub use self::moves::Moves;
 use crate::judge::Judge;
 use crate::memory::Memory;
 use crate::pages::Head;
@@ -68,8 +71,7 @@ pub struct ConsumerProcess {
     pub judge: Judge,
     /// Which start of its job it belongs to, where it is a rank.
     pub run: usize,
-    /// When it last asked for a place, or was further on than the server knew.
-    pub moved: Duration,
+    pub moves: Moves,
     /// Since when it waits for its server, if it does.
     pub waits_since: Option<Duration>,
     /// When it was last seen to wait.
@@ -80,6 +82,8 @@ pub struct ConsumerProcess {
     pub lost: u32,
     /// The servers of whose consumers it can tell the next one: what it heard at the one where it had its place, and at the last.
     pub knows: [Servers; 2],
+    /// How many epochs it has broken off.
+    broken_off: u32,
     /// It was given a place at least once.
     pub has_joined: bool,
     activity: Activity,
@@ -138,12 +142,13 @@ impl ConsumerProcess {
             has_read_epoch: false,
             judge: Judge::new(job.config),
             run: 0,
-            moved: starts,
+            moves: Moves::new(starts),
             waits_since: None,
             waited: None,
             is_owed: false,
             lost: 0,
             knows: [Servers::default(); 2],
+            broken_off: 0,
             has_joined: false,
             activity: Activity::Connecting { since: starts },
             wire: None,

@@ -29,7 +29,7 @@ pub type Machine = Server<PageReader, Pid>;
 const SLICE: Duration = Duration::from_millis(100);
 
 /// What a consumer wrote longer ago than this is seen.
-const LATEST_SIGHT: Duration = Duration::from_millis(10);
+pub const LATEST_SIGHT: Duration = Duration::from_millis(10);
 
 pub struct ServerProcess {
     /// Counts the servers of a schedule.

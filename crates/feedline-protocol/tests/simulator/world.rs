@@ -231,7 +231,7 @@ impl World {
             }
         }
         let is_about_to_detach = self.server.as_ref().is_some_and(ServerProcess::is_about_to_detach);
-        self.waiting_judge.is_about_to_detach(is_about_to_detach, &self.consumers);
+        self.waiting_judge.is_about_to_detach(is_about_to_detach, &self.consumers, self.now);
         if self.server.as_ref().is_some_and(ServerProcess::is_over) {
             self.record(|| "the server has ended".into());
             self.judge_end()?;
@@ -249,7 +249,12 @@ impl World {
             return Err("the server of an endless feed has ended".into());
         }
         let reads = |one: &&ConsumerProcess| one.outcome.is_none() && one.has_met(&server.head);
-        match self.consumers.iter().filter(reads).find(|one| !server.is_done_with(&one.pid, one.moved, self.now)) {
+        match self
+            .consumers
+            .iter()
+            .filter(reads)
+            .find(|one| !server.is_done_with(&one.pid, one.moves.seen(self.now), self.now))
+        {
             Some(one) => Err(format!("the server has ended while consumer {} reads", one.pid.number)),
             None => Ok(()),
         }
@@ -284,7 +289,7 @@ impl World {
             let consumer = &mut self.consumers[number];
             let known = server.cursor_of(&consumer.pid).and_then(|(_, released)| released);
             if known.is_some_and(|known| consumer.floor().is_some_and(|floor| floor > known)) {
-                consumer.moved = self.now;
+                consumer.moves.at(self.now);
             }
             if effects.rings {
                 server.producer_at = self.now;

@@ -17,6 +17,9 @@ use crate::wire::ToServer;
 
 const SLICE: Duration = Duration::from_millis(100);
 
+/// A loop that has broken off so many epochs reads whole ones from then on: in the end it must have read some.
+const MOST_BROKEN_OFF: u32 = 20;
+
 impl ConsumerProcess {
     /// One call of the state machine, or a look at what it waits for.
     pub(super) fn ask(&mut self, feed: &Feed, is_calm: bool, now: Duration, effects: &mut Effects) -> Result<(), Stop> {
@@ -59,7 +62,8 @@ impl ConsumerProcess {
                     wire.to_server.send(ToServer::Join(join, self.knows[0].and(self.knows[1])), now + delay(&self.rng));
                 }
                 self.activity = Activity::AwaitingAnswer;
-                (self.at, self.moved) = (now + SLICE, now);
+                self.at = now + SLICE;
+                self.moves.asks(now);
             }
             Next::AwaitAnswer => self.activity = Activity::AwaitingAnswer,
             Next::AwaitRing => self.activity = Activity::AwaitingRing,
@@ -108,6 +112,10 @@ impl ConsumerProcess {
     /// The state machine says that an epoch is over.
     pub(super) fn pass_epoch(&mut self, feed: &Feed, now: Duration, effects: &mut Effects) -> Result<(), String> {
         self.judge.epoch_over(feed)?;
+        let passes = self.machine.as_ref().map_or(0, Consumer::epoch);
+        if feed.policy.replay && feed.epochs.is_some_and(|epochs| passes > epochs) {
+            return Err(format!("it has passed {passes} epochs, and the feed has {:?}", feed.epochs));
+        }
         self.finish_epoch(now, effects);
         self.activity = Activity::Thinking;
         Ok(())
@@ -206,10 +214,12 @@ impl ConsumerProcess {
     fn stop_at_times(&mut self, feed: &Feed, now: Duration, effects: &mut Effects) {
         let (Some(machine), Some(memory)) = (&mut self.machine, &self.memory) else { return };
         let has_all = machine.has_read_all(memory);
-        let breaks_off = self.job.breaks_off > 0 && self.rng.one_in(8 * self.job.breaks_off);
+        let may_break_off = self.job.breaks_off > 0 && self.broken_off < MOST_BROKEN_OFF;
+        let breaks_off = may_break_off && self.rng.one_in(8 * self.job.breaks_off);
         if (has_all && self.rng.one_in(2)) || breaks_off {
             let gives_back = machine.stop(memory);
             if gives_back {
+                self.broken_off += 1;
                 self.judge.breaks_off();
                 self.leave(now);
             } else {

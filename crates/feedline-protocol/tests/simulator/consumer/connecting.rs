@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use feedline_protocol::consumer::{Available, Consumer, Pressure, Trouble};
+use feedline_protocol::consumer::{Consumer, Pressure, Trouble, WithoutServer};
 use feedline_protocol::message::Answer;
 use feedline_protocol::page::HeadView;
 use feedline_protocol::{FeedState, Time};
@@ -156,13 +156,14 @@ impl ConsumerProcess {
                 Ok(())
             }
             Err(Stop::ServerLost) => {
-                if let (Some(machine), Some(memory)) = (&mut self.machine, &self.memory)
-                    && let Ok(Available::EpochOver(end)) = machine.available(memory)
-                {
-                    // What is needed to know that the epoch is over is here still.
-                    if !machine.pass(end, memory) {
-                        self.pass_epoch(feed, now, effects)?;
-                        return Ok(());
+                if let (Some(machine), Some(memory)) = (&mut self.machine, &self.memory) {
+                    match machine.without_server(memory) {
+                        WithoutServer::EpochOver => return self.pass_epoch(feed, now, effects),
+                        WithoutServer::Passed => {
+                            (self.activity, self.at) = (Activity::Asking, now);
+                            return Ok(());
+                        }
+                        WithoutServer::Reconnect => {}
                     }
                 }
                 self.wire = None;

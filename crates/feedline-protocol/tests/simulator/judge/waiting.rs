@@ -45,9 +45,9 @@ impl WaitingJudge {
     }
 
     /// Whether the server has decided to detach consumers, and prepares a ring for the others.
-    pub fn is_about_to_detach(&mut self, is_so: bool, consumers: &[ConsumerProcess]) {
+    pub fn is_about_to_detach(&mut self, is_so: bool, consumers: &[ConsumerProcess], now: Duration) {
         match (is_so, &self.decided) {
-            (true, None) => self.decided = Some(consumers.iter().map(|consumer| consumer.moved).collect()),
+            (true, None) => self.decided = Some(consumers.iter().map(|consumer| consumer.moves.seen(now)).collect()),
             (false, Some(_)) => self.decided = None,
             _ => {}
         }
@@ -91,7 +91,7 @@ impl WaitingJudge {
             }
             let Some(since) = consumer.waits_since else { continue };
             let runs_from = self.server.max(consumer.stopped_until);
-            let (since, asked) = (since.max(runs_from), consumer.moved.max(runs_from));
+            let (since, asked) = (since.max(runs_from), consumer.moves.last.max(runs_from));
             if consumer.awaits_welcome() && now > since + SLACK {
                 return Err(format!("consumer {number} connected {:?} ago, and was not let in", now - since));
             }
@@ -113,7 +113,7 @@ impl WaitingJudge {
         now: Duration,
     ) -> Result<(), String> {
         let has_asked = |one: &&ConsumerProcess| {
-            let asked = one.moved.max(one.stopped_until).max(server.stopped_until) + SLACK;
+            let asked = one.moves.last.max(one.stopped_until).max(server.stopped_until) + SLACK;
             one.outcome.is_none() && one.has_met(&server.head) && one.awaits_answer() && now > asked
         };
         let asked = consumers.iter().filter(has_asked).count();
@@ -136,7 +136,7 @@ impl WaitingJudge {
         let consumer = &consumers[number];
         let stall = scenario.feed.stall_timeout;
         let may_rest = if consumer.job.config.shard.is_some() { stall } else { stall.min(LONGEST_REST) };
-        let since = self.decided.as_ref().map_or(consumer.moved, |moved| moved[number]);
+        let since = self.decided.as_ref().map_or(consumer.moves.seen(now), |moved| moved[number]);
         let limit = if is_resting { may_rest } else { stall };
         // A server that was stopped may not have heard yet what was said to it meanwhile.
         let has_heard = now > self.server + limit;

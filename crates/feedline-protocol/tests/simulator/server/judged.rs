@@ -35,9 +35,7 @@ impl ServerProcess {
             }
             None => (false, link.idle_since),
         };
-        // A server that was stopped may not have heard yet what was said to it meanwhile.
-        let is_unheard = moved <= self.stopped_until && now <= self.stopped_until + LATEST_SIGHT + SLICE;
-        is_done || is_unheard || now.saturating_sub(since) + LATEST_SIGHT + SLICE >= self.feed.stall_timeout
+        is_done || now.saturating_sub(since) + LATEST_SIGHT + SLICE >= self.feed.stall_timeout
     }
 
     pub fn is_about_to_detach(&self) -> bool {
