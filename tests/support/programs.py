@@ -106,3 +106,5 @@ def _as_before(folder: Path) -> Iterator[None]:
         os.environ.update(environment)
         root.setLevel(level)
         root.handlers[:] = handlers
+        # logging.config disables all loggers that are there.
+        logging.getLogger("feedline").disabled = False
