@@ -22,7 +22,12 @@ Leaf = tuple[str, str, tuple[int, ...], Any]
 Description = tuple[Structure, list[Leaf]]
 
 _NUMBERS = {float: "float", int: "int", bool: "bool"}
-_COMPLEX = (torch.complex32, torch.complex64, torch.complex128)
+_LANES = {
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.uint16, torch.uint32, torch.uint64),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+}
+"""The types that have lanes. Complex ones may be conjugate, which their bytes don't tell."""
 
 
 class _Unfit(Exception):
@@ -71,7 +76,7 @@ def _leaf(part: Any) -> Leaf:
     else:
         raise _Unfit
     stacked = default_collate([part])
-    if type(stacked) is not torch.Tensor or stacked.is_quantized or stacked.dtype in _COMPLEX:
+    if type(stacked) is not torch.Tensor or stacked.dtype not in _LANES:
         raise _Unfit
     if name == "scalar" and part.tobytes() != stacked.numpy().tobytes():
         raise _Unfit

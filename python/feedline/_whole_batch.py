@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import pickle
 from typing import Any
 
@@ -10,17 +11,21 @@ import torch
 
 from feedline._core import WholeBatch
 
-_DTYPES = {
-    str(dtype).removeprefix("torch."): dtype
-    for dtype in (
-        *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
-        *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
-    )
-}
-_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 # Shorter ones are cheaper inside the pickle.
 _LEAST_BYTES = 256
 _COUNT_BYTES = 8
+
+
+_Part = tuple[int, torch.dtype, tuple[int, ...], list[int] | None]
+"""A tensor's number, dtype, shape in memory, and the order of its dimensions there."""
+
+
+def _order(tensor: torch.Tensor) -> list[int] | None:
+    """Return the dimensions of a tensor that is dense in another order, as ``channels_last``."""
+    if tensor.is_contiguous():
+        return None
+    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+    return order if tensor.permute(order).is_contiguous() else None
 
 
 class _Pickler(pickle.Pickler):
@@ -36,15 +41,19 @@ class _Pickler(pickle.Pickler):
         self.buffers.append(raw)
         return False
 
-    def persistent_id(self, obj: Any) -> tuple[int, str, tuple[int, ...]] | None:
-        if type(obj) is not torch.Tensor or obj.dtype not in _NAMES or obj.requires_grad:
+    def persistent_id(self, obj: Any) -> _Part | None:
+        if type(obj) is not torch.Tensor or obj.is_quantized or obj.requires_grad:
             return None
-        if obj.device.type != "cpu" or obj.layout != torch.strided or obj.is_neg():
+        if obj.device.type != "cpu" or obj.layout != torch.strided:
             return None
-        # As bytes: NumPy has no bfloat16.
-        flat = obj.contiguous().reshape(-1)
+        obj = obj.resolve_conj().resolve_neg()
+        order = _order(obj)
+        laid = (obj if order is None else obj.permute(order)).contiguous()
+        # A single element may have any stride.
+        flat = laid.as_strided((laid.numel(),), (1,))
+        # As bytes: NumPy has no bfloat16, and others can't be unpickled.
         self.tensors.append(flat.view(torch.uint8).numpy())
-        return len(self.tensors) - 1, _NAMES[obj.dtype], tuple(obj.shape)
+        return len(self.tensors) - 1, obj.dtype, tuple(laid.shape), order
 
 
 class _Unpickler(pickle.Unpickler):
@@ -54,9 +63,12 @@ class _Unpickler(pickle.Unpickler):
         super().__init__(io.BytesIO(head), buffers=buffers)
 
     def persistent_load(self, pid: Any) -> torch.Tensor:
-        part, dtype, shape = pid
-        tensor: torch.Tensor = self._batch.tensor(part, dtype, list(shape))
-        return tensor
+        part, dtype, shape, order = pid
+        flat: torch.Tensor = self._batch.tensor(part, "uint8", [math.prod(shape) * dtype.itemsize])
+        tensor = flat.view(dtype).view(shape)
+        if order is None:
+            return tensor
+        return tensor.permute([order.index(dim) for dim in range(len(order))])
 
 
 def pack(batch: Any) -> tuple[bytes, list[Any]]:
