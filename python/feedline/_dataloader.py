@@ -11,6 +11,7 @@ import dataclasses
 import inspect
 import itertools
 import multiprocessing
+import warnings
 from collections.abc import Iterator, Mapping
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -18,17 +19,22 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset, _utils
+from typing_extensions import TypeVar  # torch needs it, too
 
-from feedline._core import Plan
+from feedline._core import Plan, draw
 from feedline._errors import FeedValueError
 from feedline._in_process import InProcess
 from feedline._pool import Pool, Raised
 from feedline._pool_worker import Job
 
+_T_co = TypeVar("_T_co", covariant=True, default=Any)
+
 _SEEDS = 1 << 63
+# Keeps the seeds of workers apart from those of samples.
+_OF_WORKERS = (1 << 64) - 1
 
 
-class DataLoader(TorchDataLoader[Any]):
+class DataLoader(TorchDataLoader[_T_co]):
     """torch's DataLoader, with the same arguments.
 
     Its workers fill batches where they are read: no sample is pickled or copied twice. An epoch's
@@ -81,8 +87,9 @@ class DataLoader(TorchDataLoader[Any]):
         )
         self._seed = None if seed is None else _checked_seed(seed)
         self._with_ids = with_ids
-        self._orders_itself = sampler is None and batch_sampler is None
-        self._batches_itself = batch_sampler is None
+        # What torch made of the other arguments; a subclass may put its own samplers there.
+        self._made_sampler = self.sampler if sampler is None and batch_sampler is None else None
+        self._made_batch_sampler = self.batch_sampler if batch_sampler is None else None
         self._shuffles = bool(shuffle)
         self._epoch = 0
         self._resume: dict[str, Any] | None = None
@@ -102,11 +109,39 @@ class DataLoader(TorchDataLoader[Any]):
         if self._seed is None:
             self._seed = seed
 
+    @property
+    def _batches_itself(self) -> bool:
+        return self.batch_sampler is self._made_batch_sampler
+
+    @property
+    def _orders_itself(self) -> bool:
+        return self._batches_itself and self.sampler is self._made_sampler
+
     def __iter__(self) -> Any:
         """One epoch; nothing happens before its first batch is asked for."""
         if isinstance(self.dataset, IterableDataset):
             return super().__iter__()
+        self._check_options()
         return _Epoch(self)
+
+    def _check_options(self) -> None:
+        """Say what torch says when an epoch begins: it asserts what does not go together."""
+        if self.timeout > 0 and self.num_workers == 0:
+            raise AssertionError(f"timeout={self.timeout:g} needs num_workers > 0")
+        if self.prefetch_factor == 0:
+            raise AssertionError("prefetch_factor=0 is less than the one batch that is waited for")
+        if self.pin_memory and self.pin_memory_device:
+            warnings.warn(
+                "pin_memory_device is deprecated, the current accelerator will be used as the "
+                f"device, ignore pin_memory_device={self.pin_memory_device!r}.",
+                stacklevel=3,
+            )
+        if self.pin_memory and not torch.accelerator.is_available():
+            warnings.warn(
+                "'pin_memory' argument is set as true but no accelerator is found, "
+                "then device pinned memory won't be used.",
+                stacklevel=3,
+            )
 
     def _plan(self) -> Plan:
         if not self._orders_itself:
@@ -181,17 +216,17 @@ class DataLoader(TorchDataLoader[Any]):
             )
         self._seed, self._resume, self._place = seed, loaded, None
 
-    def _start_pool(self) -> Pool:
+    def _start_pool(self, epoch: int) -> Pool:
         pool = self._pool
         if pool is not None and pool.is_here:
-            pool.abandon()
             return pool
         job = Job(
             *(self.dataset, self.collate_fn, self.worker_init_fn, self._auto_collation),
-            *(self.num_workers, self.seed, self.seed % _SEEDS),
+            # What workers are seeded with is another in each epoch, as torch's is.
+            *(self.num_workers, self.seed, draw(self.seed, epoch, _OF_WORKERS) % _SEEDS),
         )
         in_flight = self.num_workers * (self.prefetch_factor or 2)
-        pool = Pool(self._context(), job, in_flight, self.timeout, in_order=self.in_order)
+        pool = Pool(self._context(), job, in_flight, self.timeout, in_order=bool(self.in_order))
         self._pool = pool if self.persistent_workers else None
         return pool
 
@@ -273,7 +308,7 @@ class _Place:
 class _Epoch:
     """One epoch of a loader: its batches, one after the other."""
 
-    def __init__(self, loader: DataLoader) -> None:
+    def __init__(self, loader: DataLoader[Any]) -> None:
         self._loader = loader
         self._keys: Iterator[list[Any]] | None = None
         self._pool: Pool | None = None
@@ -313,19 +348,23 @@ class _Epoch:
 
     def _begin(self) -> Iterator[list[Any]]:
         loader = self._loader
-        resume, loader._resume = loader._resume, None
+        resume = loader._resume
         epoch = loader._epoch if resume is None else resume["epoch"]
         self._place = _Place(epoch, 0 if resume is None else resume["sample"])
-        loader._epoch, loader._place = epoch + 1, self._place
         loader.seed  # noqa: B018  drawn now, if it was not given
+        if loader._orders_itself:
+            drop_last, size = loader.drop_last, loader.batch_size or 1
+            keys = _planned(loader._plan(), loader.seed, self._place, size, drop_last=drop_last)
+        else:
+            keys = self._sampled(None if resume is None else resume.get("sampler_rng"))
         if loader.num_workers == 0:
             self._in_process = loader._in_process()
         else:
-            self._pool = loader._start_pool()
-        if loader._orders_itself:
-            drop_last, size = loader.drop_last, loader.batch_size or 1
-            return _planned(loader._plan(), loader.seed, self._place, size, drop_last=drop_last)
-        return self._sampled(None if resume is None else resume.get("sampler_rng"))
+            self._pool = loader._start_pool(epoch)
+            self._pool.serve(self._place)
+        # What raises has begun nothing.
+        loader._epoch, loader._place, loader._resume = epoch + 1, self._place, None
+        return keys
 
     def _sampled(self, rng: Any) -> Iterator[list[Any]]:
         loader = self._loader
@@ -347,19 +386,31 @@ class _Epoch:
         return _batched(skipped, loader.batch_size or 1, drop_last=loader.drop_last)
 
     def _serial(self) -> tuple[list[Any], Any]:
-        keys = next(self._keys)  # type: ignore[arg-type]
-        return keys, self._in_process.batch(keys, self._place.epoch)  # type: ignore[union-attr]
+        assert self._in_process is not None
+        assert self._keys is not None
+        keys = next(self._keys)
+        try:
+            return keys, self._in_process.batch(keys, self._place.epoch)
+        except Exception:
+            # It is left out, as it would be with workers.
+            self._place.given += len(keys)
+            raise
 
     def _pooled(self) -> tuple[list[Any], Any]:
         pool = self._pool
         assert pool is not None
         assert self._keys is not None
+        if not pool.serves(self._place):
+            raise RuntimeError(
+                "a later iteration of this loader has taken its workers\n"
+                "  with persistent_workers=True there is one at a time"
+            )
         while pool.has_room:
             keys = next(self._keys, None)
             if keys is None:
                 break
             self._waiting[pool.offer(keys, self._place.epoch)] = keys
-        if not self._waiting:
+        if pool.is_idle:
             raise StopIteration
         number, batch = pool.take()
         return self._waiting.pop(number), batch
@@ -375,7 +426,11 @@ class _Epoch:
         keys = self._waiting.pop(raised.number)
         self._place.given += len(keys)
         if raised.wrapped is not None:
-            raised.wrapped.reraise()
+            try:
+                raised.wrapped.reraise()
+            except BaseException as error:
+                # How it came here is nobody's concern.
+                raise error from None
         assert self._pool is not None
         raise self._pool.lost(keys[raised.sample], raised.tries) from None
 
@@ -405,8 +460,8 @@ def _batched(keys: Iterator[Any], size: int, *, drop_last: bool) -> Iterator[lis
 
 def _skip_batches(batches: Iterator[list[Any]], samples: int) -> Iterator[list[Any]]:
     for batch in batches:
-        if samples < len(batch):
+        if 0 < samples >= len(batch):
+            samples -= len(batch)
+        else:
             yield batch[samples:]
             samples = 0
-        else:
-            samples -= len(batch)

@@ -11,6 +11,8 @@ import time
 import weakref
 from typing import Any
 
+from torch._utils import ExceptionWrapper
+
 from feedline import _forker, _sample, _whole_batch
 from feedline._core import PoolOwner, without_batches
 from feedline._errors import WorkerError
@@ -18,6 +20,8 @@ from feedline._pool_worker import Job
 
 _log = logging.getLogger("feedline")
 
+# Keys below it travel as they are, others in a pickle.
+_NUMBERS = 1 << 64
 _TRIES = 3
 _LOOK_EVERY_SECS = 0.1
 # A sample is slow that takes so much longer than others do.
@@ -61,6 +65,7 @@ class Pool:
         self._timeout = timeout
         self._job = job
         self._build: Any = None
+        self._epoch: object = None
         self._pid = os.getpid()
         self._look_at = 0.0
         self._killed: set[int] = set()
@@ -77,9 +82,15 @@ class Pool:
             *((workers, slots, arena_bytes), job),
         )
         process = context.Process(target=_forker.run, args=arguments, daemon=True)
-        # Workers never look at batches that this process holds: nothing is copied for them.
-        without_batches(process.start)
-        theirs.close()
+        try:
+            # Workers never look at batches that this process holds: nothing is copied for them.
+            without_batches(process.start)
+        except BaseException:
+            # What can't be pickled, for one.
+            ours.close()
+            raise
+        finally:
+            theirs.close()
         self._control = ours
         self._unread = b""
         self._close = weakref.finalize(self, _close, self._owner, ours, process, self._pid)
@@ -97,11 +108,17 @@ class Pool:
         """Whether another batch may be dealt out. Those that wait for a slow sample don't count."""
         return self._owner.in_flight() < self._most_in_flight + self._held_up
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether every batch that was dealt out was taken."""
+        return self._owner.in_flight() == 0
+
     def offer(self, keys: list[Any], epoch: int) -> int:
         """Deal a batch out; its number is returned."""
-        if all(type(key) is int and key >= 0 for key in keys):
+        if keys and all(type(key) is int and 0 <= key < _NUMBERS for key in keys):
             return self._owner.offer(keys, epoch)
-        return self._owner.offer_pickled(pickle.dumps(keys), len(keys), epoch)
+        # A batch without samples is work for a worker, too.
+        return self._owner.offer_pickled(pickle.dumps(keys), max(1, len(keys)), epoch)
 
     def take(self) -> tuple[int, Any]:
         """Return the next batch that is done, with its number.
@@ -119,7 +136,7 @@ class Pool:
             if what == "made":
                 return of[0], self._build(of[1])
             if what == "whole":
-                return of[0], _whole_batch.unpack(of[1])
+                return of[0], _unpacked(*of)
             if what == "lanes":
                 self._describe(of[0])
             elif what == "raised":
@@ -135,9 +152,14 @@ class Pool:
         self._build = _sample.builder(described[0])
         self._owner.describe(description, described)
 
-    def abandon(self) -> None:
-        """Nobody wants what is in flight."""
+    def serve(self, epoch: object) -> None:
+        """Make batches for this epoch. Nobody wants what is in flight for another."""
         self._owner.abandon()
+        self._epoch = epoch
+
+    def serves(self, epoch: object) -> bool:
+        """Whether it is the latest that it was to make batches for."""
+        return self._epoch is epoch
 
     def close(self) -> None:
         """End the workers. Batches that are still alive keep their bytes."""
@@ -237,6 +259,14 @@ class _Raised(Exception):
 
 
 Raised = _Raised
+
+
+def _unpacked(number: int, batch: Any) -> Any:
+    try:
+        return _whole_batch.unpack(batch)
+    except Exception:
+        wrapped = ExceptionWrapper(where="where a worker's batch was unpickled")
+        raise _Raised(number, wrapped) from None
 
 
 def _is_default(job: Job) -> bool:

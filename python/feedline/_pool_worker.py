@@ -23,7 +23,8 @@ from feedline._core import PoolWorker
 
 # Of those that the system doesn't use; asks a worker for its stack.
 STACK_SIGNAL = signal.SIGRTMIN + 5
-_MOST_MESSAGE_BYTES = 1 << 20
+# A mailbox has room for it, pickled.
+_MOST_MESSAGE_CHARS = 200_000
 
 
 @dataclasses.dataclass
@@ -61,6 +62,9 @@ class Hooks:
     def keys(self, pickled: bytes, first: int, count: int) -> tuple[list[Any], list[int]]:
         """Return a task's part of a batch's keys, and the numbers that their draws depend on."""
         keys = pickle.loads(pickled)[first : first + count]
+        if not keys and self._job.collate_fn is default_collate:
+            # There is nothing to make lanes of. This raises.
+            default_collate([])
         return keys, [key_number(key) for key in keys]
 
     def describe(self, sample: Any) -> bytes:
@@ -89,13 +93,13 @@ class Hooks:
         wrapped = ExceptionWrapper(exc_info=exc_info, where=self._where)
         if self._broken is not None:
             wrapped, self._broken = self._broken, None
+        # The end of a long message says more than its beginning.
+        wrapped.exc_msg = wrapped.exc_msg[-_MOST_MESSAGE_CHARS:]
         try:
             message = pickle.dumps(wrapped)
             pickle.loads(message)
         except Exception:
-            message = b""
-        if not 0 < len(message) <= _MOST_MESSAGE_BYTES:
-            wrapped.exc_type, wrapped.exc_msg = RuntimeError, wrapped.exc_msg[-10_000:]
+            wrapped.exc_type = RuntimeError
             message = pickle.dumps(wrapped)
         return message
 
