@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 TEXT = (Path(__file__).parents[2] / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+BLOCKS: list[str] = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 LOADER = "loader = DataLoader(dataset, batch_size=96, shuffle=True, num_workers=2)"
 NAMED = LOADER.replace(")", ', name="images")')
