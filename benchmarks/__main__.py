@@ -11,7 +11,20 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import face, fanout, history, jpeg, memory, peers, report, settings, tiny, trial, watched
+from . import (
+    face,
+    fanout,
+    history,
+    jpeg,
+    loader,
+    memory,
+    peers,
+    report,
+    settings,
+    tiny,
+    trial,
+    watched,
+)
 from .contestants import Contestant
 from .settings import Settings
 from .targets import Results
@@ -77,10 +90,13 @@ def _run(chosen: Settings, folder: Path) -> Results:
         results.face = face.run(chosen)
     if "watched" in chosen.only:
         results.watched = watched.run(chosen, folder)
+    if "loader" in chosen.only:
+        results.loader = loader.run(chosen, folder)
     if "jpeg" in chosen.only:
         results.jpeg = jpeg.run(chosen, folder)
     trial.progress("")
     loads = [t.other_load for t in results.measured() if t.error is None]
+    loads += [one.other_load for one in results.loader if one.other_load is not None]
     if loads:
         results.notes.append(_quietness(statistics.median(loads)))
     return results
@@ -119,7 +135,7 @@ def main() -> int:
     print(f"\nall numbers: {shown}")
     peers = ("memcpy", "torch.multiprocessing", "tensorsocket")
     failed = any(one.error for one in results.measured() if one.contestant not in peers)
-    return 1 if failed else 0
+    return 1 if failed or any(one.error for one in results.loader) else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""The JPEG files of the *jpeg* workload, made from a fixed seed, and the dataset that decodes them.
+"""JPEG files, made from a fixed seed, and the dataset that decodes them.
+
+For the workloads *jpeg* and *loader*.
 
 Plain Pillow: decode, random resized crop to 224x224 (torchvision's default scale and aspect),
 random flip.
@@ -22,13 +24,13 @@ _HEIGHT, _WIDTH = 400, 500
 _EPOCH = 10_000_000
 
 
-def paint(folder: Path, count: int) -> None:
-    """Make `count` pictures of 400x500: smooth shapes and some grain, as in photos."""
+def paint(folder: Path, count: int, height: int = _HEIGHT) -> None:
+    """Make `count` pictures, 500 wide: smooth shapes and some grain, as in photos."""
     noise = numpy.random.default_rng(7)
     for i in range(count):
         coarse = noise.integers(0, 256, (10, 12, 3), dtype=numpy.uint8)
-        picture = Image.fromarray(coarse).resize((_WIDTH, _HEIGHT), Image.Resampling.BICUBIC)
-        grain = noise.normal(0, 14, (_HEIGHT, _WIDTH, 3))
+        picture = Image.fromarray(coarse).resize((_WIDTH, height), Image.Resampling.BICUBIC)
+        grain = noise.normal(0, 14, (height, _WIDTH, 3))
         pixels = numpy.clip(numpy.asarray(picture) + grain, 0, 255).astype(numpy.uint8)
         picture = Image.fromarray(pixels).filter(ImageFilter.GaussianBlur(0.7))
         picture.save(folder / f"{i:05}.jpg", quality=88)

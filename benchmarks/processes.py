@@ -55,6 +55,10 @@ class TrialProcess:
     def cpu_secs(self) -> float:
         return cpu_secs(self.pid)
 
+    def group_cpu_secs(self) -> float:
+        """CPU time of the process and of those that it started, as far as they are alive."""
+        return sum(cpu_secs(pid) for pid in _group(self.pid))
+
     def memory_bytes(self) -> dict[str, int]:
         """Its proportional share of memory (`Pss`) and, beside it, its page tables (`VmPTE`)."""
         found = {}
@@ -63,6 +67,15 @@ class TrialProcess:
             match = re.search(rf"^{key}:\s+(\d+) kB", text, re.MULTILINE)
             found[key] = int(match.group(1)) * 1024 if match else 0
         return found
+
+
+def _group(leader: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(ValueError, ProcessLookupError):
+            if os.getpgid(int(entry.name)) == leader:
+                found.append(int(entry.name))
+    return found
 
 
 def bind_to_parent(parent: int, limit_secs: float) -> None:

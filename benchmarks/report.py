@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime
 import json
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import face, history, jpeg, machine, memory, trial, watched
+from . import face, history, jpeg, loader, machine, memory, trial, watched
+from .loader import Loading
 from .settings import Settings
 from .targets import Results, judge
 from .trial import Trial
@@ -47,6 +49,8 @@ def render(results: Results) -> str:
         parts.append(f"a plain for loop over tiny batches (8 int64)\n{_face(results)}")
     if results.watched:
         parts.append(f"fan-out to 4 consumers that somebody watches\n{_watched(results)}")
+    if results.loader:
+        parts.append(f"torch's DataLoader and feedline's, one job\n{_loader(results)}")
     if results.jpeg:
         parts.append(f"JPEG DataLoader, 2 workers\n{_jpeg(results)}")
     parts.append(_judgement(results))
@@ -183,6 +187,35 @@ def _watched(results: Results) -> str:
     return "\n".join([table(head, rows), *failures])
 
 
+def _loader(results: Results) -> str:
+    numbers: list[tuple[str, str, Callable[[Loading], float | None]]] = [
+        ("samples/s", ",.0f", lambda one: one.samples_per_sec),
+        ("CPU s/GB", ".3f", lambda one: one.cpu_secs_per_gb),
+        ("seconds", ".2f", lambda one: one.first_batch_secs),
+    ]
+    rows = []
+    for work in dict.fromkeys(one.work for one in results.loader):
+        for unit, form, number in numbers:
+            theirs, ours = (
+                loader.median(results.loader, work, name, number)
+                for name in (loader.TORCH, loader.OURS)
+            )
+            if theirs is None and ours is None:
+                continue
+            quotient = loader.ratio(results.loader, work, number)
+            rows.append(
+                [
+                    f"{work}: {unit}",
+                    _number(theirs, form),
+                    _number(ours, form),
+                    _number(quotient, ".3f"),
+                ]
+            )
+    failures = [f"{one.work}, {one.loader}: {one.error}" for one in results.loader if one.error]
+    head = ["", loader.TORCH, loader.OURS, "feedline / DataLoader"]
+    return "\n".join([table(head, rows), *failures])
+
+
 def _jpeg(results: Results) -> str:
     rows = []
     for setting in dict.fromkeys(j.setting for j in results.jpeg):
@@ -224,7 +257,7 @@ def write(results: Results, settings: Settings, out: Path | None) -> Path:
         "targets": [target.as_json() for target in judge(results)],
         "notes": results.notes,
     }
-    for name in ("fanout", "tiny", "memory", "history", "face", "watched", "jpeg"):
+    for name in ("fanout", "tiny", "memory", "history", "face", "watched", "loader", "jpeg"):
         document[name] = [one.as_json() for one in getattr(results, name)]
     if out is None:
         stem = f"{now:%Y-%m-%d}-{machine.short_name(described)}" + ("-quick" * settings.quick)

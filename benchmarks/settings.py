@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-WORKLOADS = ("fanout", "tiny", "memory", "history", "face", "watched", "jpeg")
+WORKLOADS = ("fanout", "tiny", "memory", "history", "face", "watched", "loader", "jpeg")
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class Settings:
     memory_consumers: tuple[int, ...] = (1, 2, 4)
     memory_turns: int = 3
     memory_repeats: int = 2
+    loader_secs: float = 4.0
     jpeg_repeats: int = 3
     jpeg_secs: float = 10.0
     jpeg_images: int = 256
@@ -58,6 +59,7 @@ def resolve(
             consumers=(1, 4),
             memory_consumers=(1, 4),
             memory_repeats=1,
+            loader_secs=2.0,
             jpeg_repeats=1,
             jpeg_secs=6.0,
         )
@@ -70,6 +72,7 @@ def resolve(
             "only": names,
             "peers": peers,
             "secs": secs or base.secs,
+            "loader_secs": secs or base.loader_secs,
             "repeats": repeats or base.repeats,
             "jpeg_repeats": repeats or base.jpeg_repeats,
         }

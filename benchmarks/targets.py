@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import face, history, jpeg, memory, trial, watched
+from . import face, history, jpeg, loader, memory, trial, watched
 from .face import Loop
 from .history import Reading
 from .jpeg import Jobs
+from .loader import Loading
 from .memory import Memory
 from .trial import Trial
 
@@ -24,6 +25,7 @@ class Results:
     history: list[Reading] = field(default_factory=list)
     face: list[Loop] = field(default_factory=list)
     watched: list[Trial] = field(default_factory=list)
+    loader: list[Loading] = field(default_factory=list)
     jpeg: list[Jobs] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -66,6 +68,10 @@ def _percent(value: float) -> str:
 
 def _times(value: float) -> str:
     return f"{value:.1f}×".replace(".0×", "×")
+
+
+def _hundredths(value: float) -> str:
+    return f"{value:.2f}×"
 
 
 def _rate(value: float) -> str:
@@ -145,12 +151,55 @@ def judge(results: Results) -> list[Target]:
             _percent,
             watched.share(results.watched, watched.EVERYBODY, watched.cpu_secs_per_gb),
         ),
+        *_loader(results.loader),
         Target(
             "a loader each, four JPEG jobs, the slowest",
             3.5,
             True,
             _times,
             jpeg.slowest_job_ratio(results.jpeg),
+        ),
+    ]
+
+
+def _loader(results: list[Loading]) -> list[Target]:
+    """What one job gains, and four of one name."""
+
+    def rate(work: str, what: str, bound: float) -> Target:
+        reached = loader.ratio(results, work, lambda one: one.samples_per_sec)
+        return Target(f"DataLoader's rate, {what}", bound, True, _hundredths, reached)
+
+    return [
+        Target(
+            "of DataLoader's CPU-seconds per GB, light samples",
+            1 / 8,
+            False,
+            _percent,
+            loader.ratio(results, loader.LIGHT, lambda one: one.cpu_secs_per_gb),
+        ),
+        rate(loader.LIGHT, "light samples, 2 workers", 4),
+        rate(loader.TINY, "tiny samples, 2 workers", 5),
+        rate(loader.LIGHT_ALONE, "light samples, no workers", 1),
+        rate(loader.TINY_ALONE, "tiny samples, no workers", 1),
+        rate(loader.JPEG, "JPEG, 2 workers", 1.08),
+        Target(
+            "of DataLoader's time to the first batch, samples of 50 ms",
+            0.6,
+            False,
+            _percent,
+            loader.ratio(results, loader.FIRST_BATCH, lambda one: one.first_batch_secs),
+        ),
+        Target(
+            "a DataLoader each, four JPEG jobs of one name, the slowest",
+            3.8,
+            True,
+            _times,
+            loader.ratio(
+                results,
+                loader.FOUR_JOBS,
+                lambda one: one.slowest_per_sec,
+                lambda one: one.samples_per_sec,
+            ),
         ),
     ]
 

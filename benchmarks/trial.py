@@ -15,7 +15,7 @@ from typing import Any
 
 from .contestants import Contestant, TrialSetup
 from .payload import batch_bytes
-from .processes import TrialFailed, TrialProcesses
+from .processes import TrialFailed, TrialProcess, TrialProcesses
 
 _WARM_UP_SECS = 40.0
 _SETTLE_SECS = 0.2
@@ -63,6 +63,8 @@ class Window:
 
     processes: TrialProcesses
     secs: float
+    of_groups: bool = False
+    """Whether what a process has started counts as its own."""
     counts: dict[int, int] = field(default_factory=dict)
     cpu_secs: dict[int, float] = field(default_factory=dict)
     other_load: float = 0.0
@@ -72,7 +74,7 @@ class Window:
         busy = _busy_secs()
         began = time.perf_counter()
         counts = {a.slot: self.processes.counters.count(a.slot) for a in found}
-        cpu = {a.slot: a.cpu_secs() for a in found}
+        cpu = {a.slot: self._cpu_secs(a) for a in found}
         time.sleep(self.secs)
         for process in found:
             self.counts[process.slot] = (
@@ -80,11 +82,14 @@ class Window:
             )
         self.secs = time.perf_counter() - began
         for process in found:
-            self.cpu_secs[process.slot] = process.cpu_secs() - cpu[process.slot]
+            self.cpu_secs[process.slot] = self._cpu_secs(process) - cpu[process.slot]
         others = _busy_secs() - busy - sum(self.cpu_secs.values())
         self.other_load = max(0.0, others / self.secs)
         self.processes.check()
         return self
+
+    def _cpu_secs(self, process: TrialProcess) -> float:
+        return process.group_cpu_secs() if self.of_groups else process.cpu_secs()
 
 
 def _busy_secs() -> float:
