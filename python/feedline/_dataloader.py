@@ -7,24 +7,23 @@ of workers.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
-import itertools
 import multiprocessing
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from multiprocessing.context import BaseContext
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data import IterableDataset, _utils
+from torch.utils.data import IterableDataset
 from typing_extensions import TypeVar  # torch needs it, too
 
 from feedline._core import Plan, draw
 from feedline._errors import FeedValueError
 from feedline._in_process import InProcess
-from feedline._pool import Pool, Raised
+from feedline._loader_epoch import Epoch, Place
+from feedline._pool import Pool
 from feedline._pool_worker import Job
 
 _T_co = TypeVar("_T_co", covariant=True, default=Any)
@@ -71,12 +70,16 @@ class DataLoader(TorchDataLoader[_T_co]):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
-        name: None = None,
+        name: str | None = None,
         seed: int | None = None,
         with_ids: bool = False,
         **later: Any,
     ) -> None:
+        """Take torch's arguments, and ours."""
+        if name is not None:
+            return  # FEEDLINE_MODE=off: `__new__` has made it already
         _refuse_later(later)
+        _refuse_words(num_workers)
         super().__init__(
             *(dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn),
             *(pin_memory, drop_last, timeout, worker_init_fn, multiprocessing_context, generator),
@@ -85,6 +88,12 @@ class DataLoader(TorchDataLoader[_T_co]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
+        if isinstance(dataset, IterableDataset) and (with_ids or seed is not None):
+            keyword = "with_ids=" if with_ids else "seed="
+            raise FeedValueError(
+                f"{keyword} is for datasets whose samples have numbers, and "
+                f"{type(dataset).__name__} is an IterableDataset\n  leave it out"
+            )
         self._seed = None if seed is None else _checked_seed(seed)
         self._with_ids = with_ids
         # What torch made of the other arguments; a subclass may put its own samplers there.
@@ -93,7 +102,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         self._shuffles = bool(shuffle)
         self._epoch = 0
         self._resume: dict[str, Any] | None = None
-        self._place: _Place | None = None
+        self._place: Place | None = None
         self._pool: Pool | None = None
 
     @property
@@ -122,7 +131,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         if isinstance(self.dataset, IterableDataset):
             return super().__iter__()
         self._check_options()
-        return _Epoch(self)
+        return Epoch(self)
 
     def _check_options(self) -> None:
         """Say what torch says when an epoch begins: it asserts what does not go together."""
@@ -160,7 +169,7 @@ class DataLoader(TorchDataLoader[_T_co]):
 
     def set_epoch(self, epoch: int) -> None:
         """Have the next ``iter()`` be this epoch."""
-        self._epoch = int(epoch)
+        self._epoch = _checked_epoch(epoch)
         parts: list[Any] = [self.sampler, self.batch_sampler]
         for part in parts:
             if hasattr(part, "set_epoch"):
@@ -170,7 +179,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         """Return the numbers of the samples of a step, past or to come."""
         plan = self._plan()
         first, count = self._span(len(plan), step)
-        return plan.numbers(self.seed, epoch, first, count)
+        return plan.numbers(self.seed, _checked_epoch(epoch), first, count)
 
     def _span(self, samples: int, step: int) -> tuple[int, int]:
         size = 1 if self.batch_size is None else self.batch_size
@@ -192,6 +201,10 @@ class DataLoader(TorchDataLoader[_T_co]):
         """Where the loader is: enough to go on at any batch size, with any number of workers."""
         if self._resume is not None:
             return dict(self._resume)
+        if isinstance(self.dataset, IterableDataset):
+            # Its samples have no numbers: what it says of itself is all that there is.
+            dataset: Any = self.dataset
+            return {"dataset": dataset.state_dict()} if hasattr(dataset, "state_dict") else {}
         place = self._place
         epoch, sample, rng = self._epoch, 0, None
         if place is not None and not place.is_over:
@@ -202,6 +215,11 @@ class DataLoader(TorchDataLoader[_T_co]):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Have the next ``iter()`` go on where ``state_dict()`` was called."""
+        if isinstance(self.dataset, IterableDataset):
+            if "dataset" in state:
+                dataset: Any = self.dataset
+                dataset.load_state_dict(state["dataset"])
+            return
         try:
             loaded = {**state, "epoch": int(state["epoch"]), "sample": int(state["sample"])}
             order, seed = str(state["order"]), int(state["seed"])
@@ -214,7 +232,10 @@ class DataLoader(TorchDataLoader[_T_co]):
                 f"the state is of another order than this loader's\n"
                 f"  the state's: {order}\n  this loader's: {self.order_identity()}"
             )
-        self._seed, self._resume, self._place = seed, loaded, None
+        samples = len(self._plan()) if self._orders_itself else None
+        if samples is not None and loaded["sample"] > samples:
+            raise FeedValueError(f"{state!r} is no place in an epoch of {samples} samples")
+        self._seed, self._resume, self._place = _checked_seed(seed), loaded, None
 
     def _start_pool(self, epoch: int) -> Pool:
         pool = self._pool
@@ -236,6 +257,18 @@ class DataLoader(TorchDataLoader[_T_co]):
             return multiprocessing.get_context()
         return context if isinstance(context, BaseContext) else multiprocessing.get_context(context)
 
+    def close(self) -> None:
+        """End the workers that ``persistent_workers`` keeps."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_pool": None}
 
@@ -250,7 +283,13 @@ _LATER = {
     "cluster": None,
     "placement": "local",
     "pool": None,
+    "workers": "processes",
 }
+
+
+def _refuse_words(num_workers: object) -> None:
+    if isinstance(num_workers, str):
+        raise FeedValueError(f"num_workers={num_workers!r} is not possible yet\n  give a number")
 
 
 def _refuse_later(keywords: dict[str, Any]) -> None:
@@ -284,6 +323,13 @@ def _named(name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     return named(name, arguments, both)
 
 
+def _checked_epoch(epoch: int) -> int:
+    number = int(epoch)
+    if not 0 <= number < 1 << 48:
+        raise FeedValueError(f"epoch {number} is not possible\n  epochs are counted from 0")
+    return number
+
+
 def _checked_seed(seed: object) -> int:
     if isinstance(seed, bool) or not hasattr(seed, "__index__"):
         raise FeedValueError(f"seed={seed!r} is not a whole number")
@@ -291,177 +337,3 @@ def _checked_seed(seed: object) -> int:
     if not 0 <= number < _SEEDS:
         raise FeedValueError(f"seed={number} is not a number from 0 to {_SEEDS - 1}")
     return number
-
-
-@dataclasses.dataclass
-class _Place:
-    """Where an epoch is. The loader keeps it when the iterator is gone."""
-
-    epoch: int
-    given: int
-    """How many samples were handed out."""
-    sampler_rng: Any = None
-    """What a sampler's generator was like before the epoch."""
-    is_over: bool = False
-
-
-class _Epoch:
-    """One epoch of a loader: its batches, one after the other."""
-
-    def __init__(self, loader: DataLoader[Any]) -> None:
-        self._loader = loader
-        self._keys: Iterator[list[Any]] | None = None
-        self._pool: Pool | None = None
-        self._in_process: InProcess | None = None
-        self._waiting: dict[int, list[Any]] = {}
-        self._place = _Place(0, 0)
-
-    def __iter__(self) -> _Epoch:
-        return self
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __next__(self) -> Any:
-        if self._place.is_over:
-            raise StopIteration
-        if self._keys is None:
-            self._keys = self._begin()
-        try:
-            keys, batch = self._serial() if self._loader.num_workers == 0 else self._pooled()
-        except StopIteration:
-            self._end()
-            raise
-        except Raised as raised:
-            self._raise(raised)
-        self._place.given += len(keys)
-        if self._is_at_end():
-            self._end()
-        if self._loader.pin_memory and torch.accelerator.is_available():
-            batch = _utils.pin_memory.pin_memory(batch)
-        if self._loader._with_ids:
-            ids = torch.tensor(keys) if all(type(key) is int for key in keys) else keys
-            return batch, ids
-        return batch
-
-    next = __next__
-
-    def _begin(self) -> Iterator[list[Any]]:
-        loader = self._loader
-        resume = loader._resume
-        epoch = loader._epoch if resume is None else resume["epoch"]
-        self._place = _Place(epoch, 0 if resume is None else resume["sample"])
-        loader.seed  # noqa: B018  drawn now, if it was not given
-        if loader._orders_itself:
-            drop_last, size = loader.drop_last, loader.batch_size or 1
-            keys = _planned(loader._plan(), loader.seed, self._place, size, drop_last=drop_last)
-        else:
-            keys = self._sampled(None if resume is None else resume.get("sampler_rng"))
-        if loader.num_workers == 0:
-            self._in_process = loader._in_process()
-        else:
-            self._pool = loader._start_pool(epoch)
-            self._pool.serve(self._place)
-        # What raises has begun nothing.
-        loader._epoch, loader._place, loader._resume = epoch + 1, self._place, None
-        return keys
-
-    def _sampled(self, rng: Any) -> Iterator[list[Any]]:
-        loader = self._loader
-        sampler: Any = loader.sampler if loader._batches_itself else loader.batch_sampler
-        generator = getattr(sampler, "generator", None)
-        generator = generator if isinstance(generator, torch.Generator) else torch.default_generator
-        before = generator.get_state()
-        if rng is not None:
-            generator.set_state(rng)
-        self._place.sampler_rng = before if rng is None else rng
-        keys = iter(sampler)
-        first = list(itertools.islice(keys, 1))
-        if rng is not None:
-            generator.set_state(before)
-        keys = itertools.chain(first, keys)
-        if not loader._batches_itself:
-            return _skip_batches(map(list, keys), self._place.given)
-        skipped = itertools.islice(keys, self._place.given, None)
-        return _batched(skipped, loader.batch_size or 1, drop_last=loader.drop_last)
-
-    def _serial(self) -> tuple[list[Any], Any]:
-        assert self._in_process is not None
-        assert self._keys is not None
-        keys = next(self._keys)
-        try:
-            return keys, self._in_process.batch(keys, self._place.epoch)
-        except Exception:
-            # It is left out, as it would be with workers.
-            self._place.given += len(keys)
-            raise
-
-    def _pooled(self) -> tuple[list[Any], Any]:
-        pool = self._pool
-        assert pool is not None
-        assert self._keys is not None
-        if not pool.serves(self._place):
-            raise RuntimeError(
-                "a later iteration of this loader has taken its workers\n"
-                "  with persistent_workers=True there is one at a time"
-            )
-        while pool.has_room:
-            keys = next(self._keys, None)
-            if keys is None:
-                break
-            self._waiting[pool.offer(keys, self._place.epoch)] = keys
-        if pool.is_idle:
-            raise StopIteration
-        number, batch = pool.take()
-        return self._waiting.pop(number), batch
-
-    def _is_at_end(self) -> bool:
-        loader = self._loader
-        if not loader._orders_itself:
-            return False
-        left = len(loader.dataset) - self._place.given  # type: ignore[arg-type]
-        return left < (loader.batch_size or 1) if loader.drop_last else left <= 0
-
-    def _raise(self, raised: Raised) -> None:
-        keys = self._waiting.pop(raised.number)
-        self._place.given += len(keys)
-        if raised.wrapped is not None:
-            try:
-                raised.wrapped.reraise()
-            except BaseException as error:
-                # How it came here is nobody's concern.
-                raise error from None
-        assert self._pool is not None
-        raise self._pool.lost(keys[raised.sample], raised.tries) from None
-
-    def _end(self) -> None:
-        self._place.is_over = True
-        if self._pool is not None and self._pool is not self._loader._pool:
-            self._pool.close()
-        self._pool = None
-
-
-def _planned(
-    plan: Plan, seed: int, place: _Place, size: int, *, drop_last: bool
-) -> Iterator[list[Any]]:
-    samples, first = len(plan), place.given
-    while samples - first >= (size if drop_last else 1):
-        count = min(size, samples - first)
-        yield plan.numbers(seed, place.epoch, first, count)
-        first += count
-
-
-def _batched(keys: Iterator[Any], size: int, *, drop_last: bool) -> Iterator[list[Any]]:
-    while len(batch := list(itertools.islice(keys, size))) == size:
-        yield batch
-    if batch and not drop_last:
-        yield batch
-
-
-def _skip_batches(batches: Iterator[list[Any]], samples: int) -> Iterator[list[Any]]:
-    for batch in batches:
-        if 0 < samples >= len(batch):
-            samples -= len(batch)
-        else:
-            yield batch[samples:]
-            samples = 0

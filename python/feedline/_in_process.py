@@ -20,4 +20,6 @@ class InProcess:
 
     def batch(self, keys: list[Any], epoch: int) -> Any:
         """Make and collate one batch. The process's own generators are as before afterwards."""
-        return self._draws.batch(keys, [key_number(key) for key in keys], epoch)
+        are_numbers = all(type(key) is int and 0 <= key < 1 << 64 for key in keys)
+        numbers = None if are_numbers else [key_number(key) for key in keys]
+        return self._draws.batch(keys, numbers, epoch)

@@ -12,7 +12,10 @@ from feedline._share import share
 from feedline._torch import Feed, FeedDataset
 
 # How a loader works in the server, and not what it loads: jobs may differ in it.
-_HOW = ("num_workers", "prefetch_factor", "timeout", "multiprocessing_context", "in_order")
+_HOW = (
+    *("num_workers", "prefetch_factor", "timeout", "multiprocessing_context", "in_order"),
+    "persistent_workers",
+)
 # What a job does with its batches for itself.
 _OF_THE_JOB = ("batch_size", "drop_last", "pin_memory")
 
@@ -70,6 +73,11 @@ class NamedDataLoader(Feed):
             raise TypeError(
                 f'feed "{self.name}" was attached to by its name: its dataset is not known here\n'
                 "  give the dataset that it was made with"
+            )
+        if self._attachment.arguments["shard"] is not None:
+            raise TypeError(
+                "which samples a rank has of a step is not known beforehand\n"
+                "  a loader without shard= knows the samples of all ranks together"
             )
         size = self._attachment.arguments["batch_size"] or self._arguments["batch_size"]
         return DataLoader(

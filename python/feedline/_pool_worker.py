@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -87,9 +88,9 @@ class Hooks:
         finally:
             _utils.worker._worker_info = info
 
-    def caught(self, error: BaseException) -> bytes:
+    def caught(self, error: BaseException, trace: TracebackType | None) -> bytes:
         """Pickle what the dataset raised, for ``reraise`` in the training job."""
-        exc_info = (type(error), error, error.__traceback__)
+        exc_info = (type(error), error, trace)
         wrapped = ExceptionWrapper(exc_info=exc_info, where=self._where)
         if self._broken is not None:
             wrapped, self._broken = self._broken, None

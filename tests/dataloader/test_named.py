@@ -111,3 +111,16 @@ def test_the_command_line_names_any_steps_samples() -> None:
             assert "--batch-size" in asked
     with feedline.Server([torch.zeros(4)], "plain"):
         assert "has no plan" in run("which", "plain", "--epoch", "0", "--step", "0").stderr
+
+
+def test_switched_off_it_is_a_loader_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEEDLINE_MODE", "off")
+    alone = loader(seed=4, num_workers=0)
+    assert isinstance(alone, DataLoader)
+    assert sorted(numbers(alone)) == list(range(SAMPLES))
+    assert not feedline.feeds()
+
+
+def test_jobs_may_have_other_numbers_of_workers() -> None:
+    with loader(seed=4, num_workers=0) as one, loader(seed=4, num_workers=2) as other:
+        assert one.stats()["server_pid"] == other.stats()["server_pid"]

@@ -71,7 +71,7 @@ def test_the_jobs_own_generators_are_left_alone() -> None:
     def states() -> list[Any]:
         return [
             random.getstate(),
-            np.random.get_state()[1].tolist(),
+            np.random.get_state(legacy=False)["state"]["key"].tolist(),
             torch.get_rng_state().tolist(),
         ]
 
@@ -179,6 +179,42 @@ def test_seeds_that_are_none(seed: Any) -> None:
 def test_what_is_not_there_yet_is_refused() -> None:
     for keyword, value in (("cache", "1GB"), ("order", "own"), ("native", "require")):
         with pytest.raises(feedline.FeedValueError, match=f"{keyword}=.* is not possible yet"):
-            DataLoader(Numbers(10), **{keyword: value})
+            DataLoader(Numbers(10), **dict[str, Any]({keyword: value}))
     with pytest.raises(TypeError, match="unexpected keyword argument 'workrs'"):
         DataLoader(Numbers(10), workrs=3)
+
+
+def test_places_that_are_none() -> None:
+    loader = DataLoader(Numbers(10), seed=1)
+    state = loader.state_dict()
+    for wrong in ({"sample": 11}, {"epoch": -1}, {"seed": -4}):
+        with pytest.raises(feedline.FeedValueError):
+            loader.load_state_dict({**state, **wrong})
+    for call in (loader.set_epoch, lambda epoch: loader.samples(epoch, 0)):
+        with pytest.raises(feedline.FeedValueError, match="epoch -1 is not possible"):
+            call(-1)
+
+
+def test_an_iterable_dataset_speaks_for_itself() -> None:
+    class Stream(data.IterableDataset[int]):
+        def __init__(self) -> None:
+            self.at = 0
+
+        def __iter__(self) -> Any:
+            while self.at < 6:
+                self.at += 1
+                yield self.at
+
+        def state_dict(self) -> dict[str, int]:
+            return {"at": self.at}
+
+        def load_state_dict(self, state: dict[str, int]) -> None:
+            self.at = state["at"]
+
+    first = DataLoader(Stream(), 2)
+    assert next(iter(first)).tolist() == [1, 2]
+    other = DataLoader(Stream(), 2)
+    other.load_state_dict(first.state_dict())
+    assert numbers(other) == [3, 4, 5, 6]
+    with pytest.raises(feedline.FeedValueError, match="seed= is for datasets whose samples"):
+        DataLoader(Stream(), seed=3)

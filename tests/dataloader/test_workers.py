@@ -81,8 +81,11 @@ def test_what_the_dataset_raises_is_raised(num_workers: int) -> None:
 
     batches = iter(DataLoader(Numbers(24, make), 4, num_workers=num_workers))
     assert numbers(next(batches) for _ in range(2)) == list(range(8))
-    with pytest.raises(KeyError, match="nine"):
+    with pytest.raises(KeyError, match="nine") as caught:
         next(batches)
+    if num_workers:
+        assert "Original Traceback" in str(caught.value)
+        assert "in make" in str(caught.value)
     if num_workers:
         assert next(batches).tolist() == [12, 13, 14, 15]
         with pytest.raises(RuntimeError, match="OwnError"):

@@ -11,17 +11,17 @@
 //! the self-test in `Watched::new` falls back to asking for the state.
 
 use feedline_shm::SourceBytes;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-use crate::once::intern;
-use crate::tensor::exchange::{inner_bytes, lend_buffer};
+use crate::tensor::exchange::{TensorReader, inner_bytes};
 
 /// Where a generator's state can be seen.
 enum Place {
     /// In the memory of this object.
     Inside { object: Py<PyAny>, offset: usize, len_bytes: usize },
-    /// A function gives it: something with the buffer protocol, or a tensor.
-    Asked(Py<PyAny>),
+    /// A function gives it: a tensor, or whatever can be written down.
+    Asked(Py<PyAny>, TensorReader),
 }
 
 struct Watched {
@@ -62,7 +62,7 @@ impl Watched {
         watched.look(py)?;
         calls.draw.call0()?;
         if !watched.has_changed(py)? {
-            watched.place = Place::Asked(calls.get_state.unbind());
+            watched.place = asked(&calls.get_state)?;
         }
         calls.set_state.call1((before,))?;
         watched.look(py)?;
@@ -76,23 +76,19 @@ impl Watched {
                 let bytes = inner_bytes(object, *offset, *len_bytes).unwrap_or_else(|| (&[]).into());
                 Ok(look(bytes))
             }
-            Place::Asked(ask) => {
+            Place::Asked(ask, reader) => {
                 let state = ask.bind(py).call0()?;
-                let mut look = Some(look);
-                let seen = lend_buffer(&state, |lent| {
-                    look.take().map(|look| look(lent.bytes.unwrap_or_else(|| (&[]).into())))
-                });
-                match seen.flatten() {
-                    Some(seen) => Ok(seen),
-                    None => {
-                        // A tensor, or Python's tuple of numbers.
-                        let bytes: Vec<u8> = match state.call_method0(intern!(py, "numpy")) {
-                            Ok(array) => array.call_method0(intern!(py, "tobytes"))?.extract()?,
-                            Err(_) => state.repr()?.to_string().into_bytes(),
-                        };
-                        Ok(look.take().expect("it was not called")((&bytes).into()))
+                if reader.reads(&state) {
+                    let mut look = Some(look);
+                    let seen = reader
+                        .lend(&state, |lent| look.take().map(|look| look(lent.bytes.unwrap_or_else(|| (&[]).into()))));
+                    if let Some(seen) = seen.flatten() {
+                        return Ok(seen);
                     }
+                    return Err(PyTypeError::new_err("a generator's state that has no bytes"));
                 }
+                let text = state.repr()?.to_string();
+                Ok(look(text.as_bytes().into()))
             }
         }
     }
@@ -189,6 +185,11 @@ impl Generators {
     }
 }
 
+fn asked(get_state: &Bound<'_, PyAny>) -> PyResult<Place> {
+    let tensor = get_state.py().import("torch")?.getattr("Tensor")?.cast_into()?;
+    Ok(Place::Asked(get_state.clone().unbind(), TensorReader::new(&tensor)))
+}
+
 fn python(py: Python<'_>) -> PyResult<Watched> {
     let random = py.import("random")?;
     // The instance whose methods are the module's functions.
@@ -228,5 +229,5 @@ fn torch(py: Python<'_>) -> PyResult<Watched> {
         set_state: generator.getattr("set_state")?,
         draw: py.import("functools")?.call_method1("partial", (torch.getattr("randperm")?, 2))?,
     };
-    Watched::new(Place::Asked(generator.getattr("get_state")?.unbind()), calls, 63)
+    Watched::new(asked(&generator.getattr("get_state")?)?, calls, 63)
 }

@@ -22,14 +22,18 @@ impl Draws {
         Ok(Self { maker: Maker::new(dataset, takes_many, seed)?, collate, collates: auto_collation })
     }
 
-    /// One batch.
+    /// One batch; `numbers` are what the draws of keys that are no numbers depend on.
     fn batch<'py>(
         &mut self,
         py: Python<'py>,
         keys: Vec<Bound<'py, PyAny>>,
-        numbers: Vec<u64>,
+        numbers: Option<Vec<u64>>,
         epoch: u64,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let numbers = match numbers {
+            Some(numbers) => numbers,
+            None => keys.iter().map(PyAnyMethods::extract).collect::<PyResult<_>>()?,
+        };
         let keys = Keys { objects: keys, numbers };
         loop {
             let saved = self.maker.generators.save(py)?;

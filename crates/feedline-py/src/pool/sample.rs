@@ -41,7 +41,6 @@ struct Leaf {
 pub struct Layout {
     tree: Tree,
     leaves: Vec<Leaf>,
-    tensor: Py<PyType>,
     reader: TensorReader,
     pub lanes: Lanes,
 }
@@ -68,7 +67,7 @@ impl Layout {
         let lanes = Lanes::new(leaves.iter().map(|leaf| leaf.len_bytes).collect());
         let tensor: Bound<'_, PyType> = py.import("torch")?.getattr("Tensor")?.cast_into()?;
         let reader = TensorReader::new(&tensor);
-        Ok(Self { tree: tree(&structure)?, leaves, tensor: tensor.unbind(), reader, lanes })
+        Ok(Self { tree: tree(&structure)?, leaves, reader, lanes })
     }
 
     /// The leaves' types and shapes, in the order of the lanes.
@@ -125,7 +124,7 @@ impl Layout {
         let (py, leaf) = (object.py(), &self.leaves[index]);
         match &leaf.kind {
             Kind::Tensor => {
-                if !object.get_type().is(self.tensor.bind(py)) || needs_torch(object, leaf.dtype)? {
+                if !self.reader.reads(object) || needs_torch(object, leaf.dtype)? {
                     return Err(Unfit::Different);
                 }
                 let copied = self.reader.lend(object, |lent| leaf.write(index, &lent, Some(leaf.dtype), write));

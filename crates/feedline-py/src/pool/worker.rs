@@ -81,7 +81,8 @@ impl PoolWorker {
                 // What ends a process ends this one, and another takes over.
                 Err(Ended::Raised(error)) if !error.is_instance_of::<PyException>(py) => return Err(error),
                 Err(Ended::Raised(error)) => {
-                    let message: Vec<u8> = hooks.call_method1("caught", (error.value(py),))?.extract()?;
+                    let message: Vec<u8> =
+                        hooks.call_method1("caught", (error.value(py), error.traceback(py)))?.extract()?;
                     py.detach(|| worker.raised(&mut at, &message, || true));
                 }
             }

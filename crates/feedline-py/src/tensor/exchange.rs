@@ -31,6 +31,7 @@ struct ExchangeApi {
 
 /// How to get at the bytes of instances of one tensor class.
 pub struct TensorReader {
+    class: Py<PyType>,
     describe: Option<unsafe extern "C" fn(*mut c_void, *mut DlTensor) -> c_int>,
 }
 
@@ -56,15 +57,23 @@ impl TensorReader {
             let api = unsafe { pointer.cast::<ExchangeApi>().as_ref() };
             api.describe.filter(|_| api.major == MAJOR_VERSION)
         });
-        Self { describe }
+        Self { class: class.clone().unbind(), describe }
     }
 
-    /// Lends a tensor of that class. `None` if it is not in host memory, or can't be described.
+    /// Whether an object is an instance of exactly that class.
+    pub fn reads(&self, object: &Bound<'_, PyAny>) -> bool {
+        object.get_type().is(self.class.bind(object.py()))
+    }
+
+    /// Lends a tensor of that class. `None` if it is of another, not in host memory, or can't be described.
     pub fn lend<T>(&self, tensor: &Bound<'_, PyAny>, look: impl FnOnce(Lent<'_>) -> T) -> Option<T> {
+        if !self.reads(tensor) {
+            return None;
+        }
         let Some(describe) = self.describe else { return lend_by_capsule(tensor, look) };
         let mut out = MaybeUninit::<DlTensor>::uninit();
-        // SAFETY: the object is an instance of the class that the table belongs to (the caller's promise by the type's name: an exact
-        // one), the GIL is held, and `out` has room for a description.
+        // SAFETY: the object is an instance of the class that the table belongs to (just checked), the GIL is held, and `out` has room
+        // for a description.
         let status = unsafe { describe(tensor.as_ptr().cast(), out.as_mut_ptr()) };
         if status != 0 {
             drop(PyErr::take(tensor.py()));
