@@ -95,6 +95,10 @@ def test_bad_arguments_are_refused_before_anything_starts() -> None:
 
 def test_the_command_line_names_any_steps_samples() -> None:
     with loader(seed=4) as one:
+        asked = run("which", "named", "--epoch", "0", "--step", "0").stderr
+        assert "no job has begun to read" in asked
+        batches = iter(one)
+        next(batches)
         said = run("which", "named", "--epoch", "3", "--step", "7")
         assert [int(line) for line in said.stdout.split()] == one.samples(3, 7)
         said = run("which", "named", "--epoch", "0", "--step", "2", "--batch-size", "9", "--json")
@@ -105,7 +109,9 @@ def test_the_command_line_names_any_steps_samples() -> None:
             "has 8 steps of 8 samples"
             in run("which", "named", "--epoch", "0", "--step", "8").stderr
         )
-        with loader(seed=4, batch_size=5):
+        with loader(seed=4, batch_size=5) as other:
+            too = iter(other)
+            next(too)
             asked = run("which", "named", "--epoch", "0", "--step", "0").stderr
             assert "jobs have 5, 8" in asked
             assert "--batch-size" in asked

@@ -54,6 +54,6 @@ fn batch_size(stats: &ServerStats) -> Result<u64, Misused> {
     }
     let texts: Vec<String> = sizes.iter().map(u64::to_string).collect();
     let attached =
-        if texts.is_empty() { "no job is attached".into() } else { format!("jobs have {}", texts.join(", ")) };
+        if texts.is_empty() { "no job has begun to read".into() } else { format!("jobs have {}", texts.join(", ")) };
     Err(Misused(format!("a step of which batch size? {attached}\n  say which: --batch-size 64")))
 }
