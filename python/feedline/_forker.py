@@ -167,8 +167,9 @@ class Forker:
 
     def _end(self) -> None:
         """The pool is closed, or its owner is dead: workers that don't end are killed."""
-        deadline = time.monotonic() + (_CLOSING_SECS if os.getppid() == self._parent else 0)
-        while self._pids and time.monotonic() < deadline:
+        deadline = time.monotonic() + _CLOSING_SECS
+        # The sockets of a process that dies are closed some time before it has another's children.
+        while self._pids and time.monotonic() < deadline and os.getppid() == self._parent:
             self._reap()
             time.sleep(0.002)
         for pid in self._pids.values():
