@@ -21,7 +21,8 @@ from support.snapshots import check_snapshot
 __all__ = ["begin"]
 
 COMMANDS = [
-    *("demo", "serve", "run", "ls", "top", "stop", "doctor", "bench", "dashboard", "metrics"),
+    *("demo", "serve", "run", "ls", "top", "stop", "which", "doctor", "bench", "dashboard"),
+    "metrics",
     "completions",
 ]
 HELP = TESTS / "cli" / "snapshots" / "help"

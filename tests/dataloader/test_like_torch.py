@@ -269,3 +269,29 @@ def test_what_travels_whole_keeps_its_memory_format() -> None:
     assert made.stride() == sample.stride()
     (sliced,) = DataLoader(Numbers(1, lambda _: sample[..., ::2]), batch_size=None, num_workers=1)
     assert torch.equal(sliced, sample[..., ::2])
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_many_at_once_may_be_fewer_or_collated_already(num_workers: int) -> None:
+    class Filtered(Numbers):
+        def __getitems__(self, keys: list[int]) -> list[int]:
+            return [key for key in keys if key % 3]
+
+    class Collated(Numbers):
+        def __getitems__(self, keys: list[int]) -> dict[str, list[int]]:
+            return {"keys": keys}
+
+    loader = DataLoader(Filtered(12), 4, num_workers=num_workers)
+    assert [batch.tolist() for batch in loader] == [[1, 2], [4, 5, 7], [8, 10, 11]]
+    collated = DataLoader(Collated(6), 4, num_workers=num_workers, collate_fn=lambda batch: batch)
+    assert list(collated) == [{"keys": [0, 1, 2, 3]}, {"keys": [4, 5]}]
+
+
+def test_a_dataset_that_draws_nothing_finds_its_workers_seed() -> None:
+    def make(number: int) -> bool:
+        info = get_worker_info()
+        assert info is not None
+        return torch.initial_seed() == info.seed
+
+    for batch in DataLoader(Numbers(40, make), 4, num_workers=2):
+        assert bool(batch.all())

@@ -47,7 +47,7 @@ pub enum Command {
     Top(Top),
     /// End feeds; each consumer gets an error that says so
     Stop(Stop),
-    /// Name the samples of a step, past or to come, of a feed that a feedline.DataLoader loads
+    /// Name the samples of a step, past or to come, of a feed that has a plan
     Which(Which),
     /// Check what this machine offers, with a real round trip
     Doctor(Doctor),

@@ -3,8 +3,7 @@
 //! Seeding costs microseconds, and many datasets draw nothing. So only those generators are seeded that the dataset was seen to draw from:
 //!
 //! ```text
-//!  the first sample of all: all are seeded ──▶ which of them have changed? ──▶ those are seeded before each sample
-//!  after each run: has another one changed? ──▶ it counts from now on, and the run is made again
+//!  after each run: has one changed that is not seeded? ──▶ it is, from now on, before each sample; the run is made again
 //! ```
 //!
 //! Whether a generator has changed is seen in its memory, where it has an address that is documented or fixed by its type;
@@ -120,6 +119,7 @@ impl Saved {
 /// All of them.
 pub struct Generators {
     watched: Vec<Watched>,
+    /// A batch was made in this process.
     has_begun: bool,
 }
 
@@ -134,38 +134,25 @@ impl Generators {
     }
 
     /// In a process that draws for itself, too: the states of those that will be seeded. What counts for the others is what changes
-    /// from now on. (One that the dataset draws from for the first time stays where that left it, once.)
+    /// from now on. (One that the dataset draws from for the first time in a later batch stays where that left it, once.)
     pub fn save(&mut self, py: Python<'_>) -> PyResult<Saved> {
         let mut saved = Vec::new();
         for watched in &mut self.watched {
             if watched.is_drawn_from || !self.has_begun {
                 saved.push((watched.set_state.clone_ref(py), watched.get_state.bind(py).call0()?.unbind()));
-            } else {
+            }
+            if !watched.is_drawn_from {
                 watched.look(py)?;
             }
         }
+        self.has_begun = true;
         Ok(Saved(saved))
     }
 
     /// Before a sample: `draw` seeds what the dataset draws from.
     pub fn begin_sample(&self, py: Python<'_>, draw: u64) -> PyResult<()> {
-        let watched = self.watched.iter().filter(|watched| watched.is_drawn_from || !self.has_begun);
+        let watched = self.watched.iter().filter(|watched| watched.is_drawn_from);
         watched.into_iter().try_for_each(|watched| watched.seed(py, draw))
-    }
-
-    /// After a worker's first sample: what has changed was drawn from.
-    pub fn after_first_sample(&mut self, py: Python<'_>, draw: u64) -> PyResult<()> {
-        if self.has_begun {
-            return Ok(());
-        }
-        self.has_begun = true;
-        for watched in &mut self.watched {
-            let after = watched.with(py, |bytes| bytes.to_vec())?;
-            watched.seed(py, draw)?;
-            watched.look(py)?;
-            watched.is_drawn_from = watched.seen != after;
-        }
-        Ok(())
     }
 
     /// After a run: whether a generator was drawn from that had not been seeded. It is, from now on.
@@ -181,7 +168,7 @@ impl Generators {
 
     /// Whether the dataset was seen to draw.
     pub fn is_any_drawn_from(&self) -> bool {
-        !self.has_begun || self.watched.iter().any(|watched| watched.is_drawn_from)
+        self.watched.iter().any(|watched| watched.is_drawn_from)
     }
 }
 

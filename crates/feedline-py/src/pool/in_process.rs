@@ -1,7 +1,6 @@
 //! Batches that are made in the training job itself, with the draws that a worker would have.
 
 use pyo3::prelude::*;
-use pyo3::types::PyList;
 
 use super::maker::{Keys, Maker};
 
@@ -49,13 +48,9 @@ impl Draws {
 
 impl Draws {
     fn make<'py>(&mut self, py: Python<'py>, keys: &Keys<'py>, epoch: u64) -> PyResult<Bound<'py, PyAny>> {
-        let mut samples = Vec::with_capacity(keys.objects.len());
-        self.maker.each::<PyErr>(py, keys, epoch, |_, sample| {
-            samples.extend(sample.cloned());
-            Ok(None)
-        })?;
+        let samples = self.maker.batch(py, keys, epoch, |_| ())?;
         self.maker.begin_collating(py, keys, epoch)?;
         let collate = self.collate.bind(py);
-        if self.collates { collate.call1((PyList::new(py, samples)?,)) } else { collate.call1((&samples[0],)) }
+        if self.collates { collate.call1((samples,)) } else { collate.call1((samples.get_item(0)?,)) }
     }
 }

@@ -36,29 +36,48 @@ impl Maker {
         draw(self.seed, epoch, number)
     }
 
-    /// One sample, seeded.
-    fn sample<'py>(
+    /// What the dataset gives for one key, seeded: a sample, or as many as `__getitems__` makes of it.
+    fn samples<'py>(
         &mut self,
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
         number: u64,
         epoch: u64,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let draw = self.draw(epoch, number);
-        self.generators.begin_sample(py, draw)?;
-        let sample = if self.takes_many {
-            let many = self.dataset.bind(py).call_method1(intern!(py, "__getitems__"), (PyList::new(py, [key])?,))?;
-            many.get_item(0)?
-        } else {
-            self.dataset.bind(py).get_item(key)?
-        };
-        self.generators.after_first_sample(py, draw)?;
-        Ok(sample)
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        self.generators.begin_sample(py, self.draw(epoch, number))?;
+        if self.takes_many {
+            return self.many(py, std::slice::from_ref(key))?.try_iter()?.collect();
+        }
+        Ok(vec![self.dataset.bind(py).get_item(key)?])
+    }
+
+    fn many<'py>(&self, py: Python<'py>, keys: &[Bound<'py, PyAny>]) -> PyResult<Bound<'py, PyAny>> {
+        self.dataset.bind(py).call_method1(intern!(py, "__getitems__"), (PyList::new(py, keys)?,))
     }
 
     /// The first sample of a task.
-    pub fn first<'py>(&mut self, py: Python<'py>, keys: &Keys<'py>, epoch: u64) -> PyResult<Bound<'py, PyAny>> {
-        self.sample(py, &keys.objects[0], keys.numbers[0], epoch)
+    pub fn first<'py>(&mut self, py: Python<'py>, keys: &Keys<'py>, epoch: u64) -> PyResult<Option<Bound<'py, PyAny>>> {
+        Ok(self.samples(py, &keys.objects[0], keys.numbers[0], epoch)?.into_iter().next())
+    }
+
+    /// All samples of a batch, as a function that collates gets them.
+    pub fn batch<'py>(
+        &mut self,
+        py: Python<'py>,
+        keys: &Keys<'py>,
+        epoch: u64,
+        mut begin: impl FnMut(u64),
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if self.takes_many && !self.generators.is_any_drawn_from() {
+            begin(0);
+            return self.many(py, &keys.objects);
+        }
+        let mut samples = Vec::with_capacity(keys.objects.len());
+        for (at, (key, number)) in keys.objects.iter().zip(&keys.numbers).enumerate() {
+            begin(at as u64);
+            samples.extend(self.samples(py, key, *number, epoch)?);
+        }
+        Ok(PyList::new(py, samples)?.into_any())
     }
 
     /// What a function that collates draws depends on its first sample.
@@ -71,37 +90,34 @@ impl Maker {
         self.generators.has_missed_one(py)
     }
 
-    /// Makes all samples in turn. `sink` is asked before each one, and may have it already; then it is given each one.
+    /// Makes all samples in turn; how many is returned. `sink` is asked before each one, and may have it already; then it is given
+    /// each one, with its number.
     pub fn each<'py, E: From<PyErr>>(
         &mut self,
         py: Python<'py>,
         keys: &Keys<'py>,
         epoch: u64,
         mut sink: impl FnMut(u64, Option<&Bound<'py, PyAny>>) -> Result<Option<Bound<'py, PyAny>>, E>,
-    ) -> Result<(), E> {
+    ) -> Result<u64, E> {
+        let mut made = 0;
         if self.takes_many && !self.generators.is_any_drawn_from() {
             sink(0, None)?;
-            let many = PyList::new(py, &keys.objects)?;
-            let samples = self.dataset.bind(py).call_method1(intern!(py, "__getitems__"), (many,))?;
-            let (given, asked) = (samples.len()?, keys.objects.len());
-            if given != asked {
-                let message = format!(
-                    "Custom dataset's __getitems__ function must return a list of the same length as the batch: asked for {asked}, got {given}"
-                );
-                return Err(pyo3::exceptions::PyValueError::new_err(message).into());
+            for sample in self.many(py, &keys.objects)?.try_iter()? {
+                sink(made, Some(&sample?))?;
+                made += 1;
             }
-            for (number, sample) in samples.try_iter()?.enumerate() {
-                sink(number as u64, Some(&sample?))?;
-            }
-            return Ok(());
+            return Ok(made);
         }
         for (at, (key, number)) in keys.objects.iter().zip(&keys.numbers).enumerate() {
-            let sample = match sink(at as u64, None)? {
-                Some(sample) => sample,
-                None => self.sample(py, key, *number, epoch)?,
+            let samples = match sink(at as u64, None)? {
+                Some(sample) => vec![sample],
+                None => self.samples(py, key, *number, epoch)?,
             };
-            sink(at as u64, Some(&sample))?;
+            for sample in &samples {
+                sink(made, Some(sample))?;
+                made += 1;
+            }
         }
-        Ok(())
+        Ok(made)
     }
 }

@@ -9,7 +9,7 @@ use feedline_data::pool::{Lanes, Worker};
 use feedline_shm::SourceBytes;
 use pyo3::exceptions::{PyException, PyMemoryError, PyOSError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList};
+use pyo3::types::PyBytes;
 
 use super::maker::{Keys, Maker};
 use super::sample::{Layout, Unfit};
@@ -124,7 +124,7 @@ impl<'py> Tasks<'_, 'py> {
         let mut first = None;
         if self.worker.lanes(at) == 0 {
             self.worker.begin(0);
-            let sample = self.maker.first(py, &keys, at.task.epoch)?;
+            let sample = self.maker.first(py, &keys, at.task.epoch)?.ok_or(Ended::Unfit)?;
             let description = self.hooks.call_method1(intern!(py, "describe"), (&sample,))?;
             let description: Vec<u8> = description.extract()?;
             if !py.detach(|| worker.ask_for_lanes(at, &description, || true)) {
@@ -141,16 +141,20 @@ impl<'py> Tasks<'_, 'py> {
         let starts = self.worker.starts(at, &layout.lanes);
         loop {
             let mut made = first.take();
-            self.maker.each::<Ended>(py, &keys, at.task.epoch, |number, sample| match sample {
+            let copied = self.maker.each::<Ended>(py, &keys, at.task.epoch, |number, sample| match sample {
                 None => {
-                    self.worker.begin(number);
+                    worker.begin(number);
                     Ok(made.take().filter(|_| number == 0))
                 }
+                Some(_) if number >= at.task.samples => Err(Ended::Unfit),
                 Some(sample) => {
                     copy(worker, layout, &starts, at.task.first + number, sample)?;
                     Ok(None)
                 }
             })?;
+            if copied < at.task.samples {
+                return Err(Ended::Unfit);
+            }
             if !self.maker.has_missed_a_generator(py)? {
                 return Ok(());
             }
@@ -173,16 +177,10 @@ impl<'py> Tasks<'_, 'py> {
     fn whole(&mut self, py: Python<'py>, at: &mut Assignment) -> Result<u64, Ended> {
         let keys = self.keys(py, at)?;
         loop {
-            let mut samples = Vec::with_capacity(keys.objects.len());
-            self.maker.each::<Ended>(py, &keys, at.task.epoch, |number, sample| {
-                match sample {
-                    None => self.worker.begin(number),
-                    Some(sample) => samples.push(sample.clone()),
-                }
-                Ok(None)
-            })?;
+            let worker = self.worker;
+            let samples = self.maker.batch(py, &keys, at.task.epoch, |number| worker.begin(number))?;
             self.maker.begin_collating(py, &keys, at.task.epoch)?;
-            let packed = self.hooks.call_method1(intern!(py, "pack"), (PyList::new(py, samples)?,))?;
+            let packed = self.hooks.call_method1(intern!(py, "pack"), (samples,))?;
             if self.maker.has_missed_a_generator(py)? {
                 continue;
             }
