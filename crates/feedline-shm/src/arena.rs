@@ -10,7 +10,7 @@
 //! by whoever has a tensor over them: nobody else reads them.
 //!
 //! A forked child sees the same pages. What tensors point at is made private just before a fork, so that neither sees what the other
-//! does there ([`Extents`](extents::Extents) says which addresses those are until they are given back).
+//! does there (`extents` says which addresses those are until they are given back).
 
 mod extents;
 
