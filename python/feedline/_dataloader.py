@@ -20,7 +20,7 @@ from torch.utils.data import IterableDataset
 from typing_extensions import TypeVar  # torch needs it, too
 
 from feedline._core import Plan, draw
-from feedline._errors import FeedValueError
+from feedline._errors import FeedValueError, explained, given, option
 from feedline._in_process import InProcess
 from feedline._loader_epoch import Epoch, Place
 from feedline._pool import Pool
@@ -89,10 +89,12 @@ class DataLoader(TorchDataLoader[_T_co]):
             in_order=in_order,
         )
         if isinstance(dataset, IterableDataset) and (with_ids or seed is not None):
-            keyword = "with_ids=" if with_ids else "seed="
             raise FeedValueError(
-                f"{keyword} is for datasets whose samples have numbers, and "
-                f"{type(dataset).__name__} is an IterableDataset\n  leave it out"
+                explained(
+                    *("with_ids=" if with_ids else option("seed"), " is for datasets whose "),
+                    f"samples have numbers, and {type(dataset).__name__} is an IterableDataset",
+                    hint="leave it out",
+                )
             )
         self._seed = None if seed is None else _checked_seed(seed)
         self._with_ids = with_ids
@@ -332,8 +334,9 @@ def _checked_epoch(epoch: int) -> int:
 
 def _checked_seed(seed: object) -> int:
     if isinstance(seed, bool) or not hasattr(seed, "__index__"):
-        raise FeedValueError(f"seed={seed!r} is not a whole number")
+        raise FeedValueError(explained(given("seed", seed), " is not a whole number"))
     number = int(seed.__index__())
     if not 0 <= number < _SEEDS:
-        raise FeedValueError(f"seed={number} is not a number from 0 to {_SEEDS - 1}")
+        what = f" is not a number from 0 to {_SEEDS - 1}"
+        raise FeedValueError(explained(given("seed", number), what))
     return number
