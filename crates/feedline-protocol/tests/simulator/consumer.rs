@@ -66,8 +66,10 @@ pub struct ConsumerProcess {
     pub stopped_until: Duration,
     /// How many epochs it has read since it was last counted.
     pub epochs_read: u64,
-    /// It has read one in all.
+    /// It has read one in all, or has found nothing left of the one that it joined.
     pub has_read_epoch: bool,
+    /// The epoch that it was last given a place in.
+    joined_epoch: u64,
     pub judge: Judge,
     /// Which start of its job it belongs to, where it is a rank.
     pub run: usize,
@@ -140,6 +142,7 @@ impl ConsumerProcess {
             stopped_until: Duration::ZERO,
             epochs_read: 0,
             has_read_epoch: false,
+            joined_epoch: 0,
             judge: Judge::new(job.config),
             run: 0,
             moves: Moves::new(starts),

@@ -119,6 +119,7 @@ impl ConsumerProcess {
                     if was_joining && machine.is_joined() {
                         self.is_owed = false;
                         self.has_joined = true;
+                        self.joined_epoch = machine.epoch();
                         self.knows = Default::default();
                         self.forget_leases();
                     }
@@ -177,6 +178,8 @@ impl ConsumerProcess {
         let wants = self.machine.as_ref().filter(|machine| machine.is_joined()).map(Consumer::wanted_epoch);
         let waited = self.waits_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
         self.judge.ends(&outcome, &Ending { wants, waited }, feed)?;
+        // A place at an epoch's end has nothing after it: the next epoch begins without a word.
+        self.has_read_epoch |= self.machine.as_ref().is_some_and(|machine| machine.epoch() > self.joined_epoch);
         self.end(outcome);
         Ok(())
     }
