@@ -30,7 +30,7 @@ _log = logging.getLogger("feedline")
 
 _METRICS_INTERVAL_SECS = 5.0
 # Of what an order is known by, in bytes (`wire::MAX_ORDER`).
-_LONGEST_ORDER = 64
+_LONGEST_ORDER = 1024
 
 
 class FeedInfo(NamedTuple):

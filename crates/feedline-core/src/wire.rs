@@ -34,7 +34,7 @@ const MAX_REQUEST: usize = 4096;
 const MAX_REPLY: usize = 4 << 20;
 const MAX_FDS: usize = 4;
 /// The longest name of an order.
-pub const MAX_ORDER: usize = 64;
+pub const MAX_ORDER: usize = 1024;
 /// Messages that wait for a peer to read what came before. Each may hold a ring.
 const MAX_QUEUED: usize = 32;
 

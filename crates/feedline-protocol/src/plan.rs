@@ -10,6 +10,7 @@
 //! | [`permutation`] | a shuffle of any length that can be looked up anywhere, without a list |
 //! | [`weighted`] | drawing by weights, with and without replacement |
 //! | [`mixture`] | several orders in given proportions, which may change |
+//! | `text` | orders in words, and back |
 //! | [`random`] | numbers that depend on nothing but what they are asked for |
 //!
 //! A place in an epoch can be looked up without the places before it. So a state is the seed, the epoch and how many samples were
@@ -19,6 +20,7 @@ pub mod mixture;
 pub mod order;
 pub mod permutation;
 pub mod random;
+mod text;
 pub mod weighted;
 
 #[cfg(test)]
@@ -51,7 +53,7 @@ impl Plan {
     }
 
     /// The plan of a loader of ours, by what its feed says of its order: "seed 7: shuffled, 100 samples", or "run" and the number of
-    /// the server's run, in hexadecimal, in place of a seed. `None` for any other order.
+    /// the server's run, in hexadecimal, in place of a seed. `None` for any other order, and for those of a list.
     pub fn of_feed(order: &str) -> Option<Self> {
         let (seed, order) = order.split_once(": ")?;
         let seed = match seed.split_once(' ')? {
@@ -59,14 +61,7 @@ impl Plan {
             ("run", run) => u64::from_str_radix(run, 16).ok()? & (u64::MAX >> 1),
             _ => return None,
         };
-        let (kind, samples) = order.strip_suffix(" samples")?.split_once(", ")?;
-        let samples = samples.parse().ok()?;
-        let order = match kind {
-            "sequential" => Order::Sequential(samples),
-            "shuffled" => Order::Shuffled(samples),
-            _ => return None,
-        };
-        Some(Self::new(seed, order))
+        Some(Self::new(seed, Order::from_words(order)?))
     }
 
     /// The seed that it was made with.

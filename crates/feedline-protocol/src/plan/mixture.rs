@@ -36,6 +36,8 @@ pub struct Mixture {
 struct Phase {
     /// The number of its first sample in the stream.
     start: u64,
+    /// As they were given.
+    given: Vec<f64>,
     weights: Vec<u64>,
     /// How many samples each part had before it.
     before: Vec<u64>,
@@ -87,12 +89,14 @@ impl Mixture {
     /// Epochs of so many samples, in these proportions until they are changed.
     pub fn new(parts: Parts, weights: &[f64], epoch_samples: u64) -> Result<Self, MixtureError> {
         let before = vec![0; parts.len()];
+        let given = weights.to_vec();
         let weights = shares(&parts, weights)?;
-        Ok(Self { parts, epoch_samples, phases: [Phase { start: 0, weights, before }].into() })
+        Ok(Self { parts, epoch_samples, phases: [Phase { start: 0, given, weights, before }].into() })
     }
 
     /// The same with other weights from a sample of the stream on: sample `index` of an epoch is `epoch * epoch_samples + index` there.
     pub fn then(&self, start: u64, weights: &[f64]) -> Result<Self, MixtureError> {
+        let given = weights.to_vec();
         let weights = shares(&self.parts, weights)?;
         let mut phases = self.phases.to_vec();
         let last = phases.last().expect("there is always the first");
@@ -101,7 +105,7 @@ impl Mixture {
         }
         let before = last.counts(start);
         phases.retain(|phase| phase.start < start);
-        phases.push(Phase { start, weights, before });
+        phases.push(Phase { start, given, weights, before });
         Ok(Self { parts: self.parts.clone(), epoch_samples: self.epoch_samples, phases: phases.into() })
     }
 
@@ -113,6 +117,16 @@ impl Mixture {
     /// How many orders it mixes.
     pub fn parts(&self) -> usize {
         self.parts.len()
+    }
+
+    /// The orders that it mixes.
+    pub(super) fn orders(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// From which sample of the stream on it has which weights.
+    pub fn schedule(&self) -> impl Iterator<Item = (u64, &[f64])> {
+        self.phases.iter().map(|phase| (phase.start, &phase.given[..]))
     }
 
     pub(super) fn at(&self, key: Key, epoch: u64, index: u64) -> u64 {

@@ -1,6 +1,5 @@
 //! Orders: pure functions of a seed and an epoch to a sequence of sample numbers.
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::mixture::Mixture;
@@ -50,6 +49,16 @@ impl Weighted {
         let alias = if with_replacement { Some(Alias::new(&weights)?) } else { None };
         Ok(Self { weights, samples, alias })
     }
+
+    /// One for each sample of the dataset.
+    pub(super) fn weights(&self) -> &[f64] {
+        &self.weights
+    }
+
+    /// Whether a sample may come several times in an epoch.
+    pub(super) fn is_with_replacement(&self) -> bool {
+        self.alias.is_some()
+    }
 }
 
 /// Orders over datasets that are numbered one after the other.
@@ -61,6 +70,8 @@ pub struct Parts(Arc<[Part]>);
 pub struct Part {
     /// The number of the dataset's first sample.
     pub(super) offset: u64,
+    /// How many samples the dataset has.
+    pub(super) len: u64,
     pub(super) order: Order,
 }
 
@@ -68,7 +79,7 @@ impl Parts {
     /// Datasets of so many samples, each with its order.
     pub fn new(parts: impl IntoIterator<Item = (u64, Order)>) -> Self {
         let numbered = parts.into_iter().scan(0, |offset, (len, order)| {
-            let part = Part { offset: *offset, order };
+            let part = Part { offset: *offset, len, order };
             *offset += len;
             Some(part)
         });
@@ -132,23 +143,6 @@ impl Order {
                 EpochOrder::Concatenation(parts.iter().enumerate().map(placed).collect())
             }
             Self::Mixture(mixture) => EpochOrder::Mixture { mixture: mixture.clone(), key, epoch },
-        }
-    }
-}
-
-impl fmt::Display for Order {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let samples = self.samples();
-        match self {
-            Self::Sequential(_) => write!(f, "sequential, {samples} samples"),
-            Self::Shuffled(_) => write!(f, "shuffled, {samples} samples"),
-            Self::Weighted(weighted) => {
-                let how = if weighted.alias.is_some() { "with" } else { "without" };
-                write!(f, "weighted {how} replacement, {samples} of {} samples", weighted.weights.len())
-            }
-            Self::Subset { samples: among, order } => write!(f, "a subset of {} samples ({order})", among.len()),
-            Self::Concatenation(parts) => write!(f, "{} datasets one after the other, {samples} samples", parts.len()),
-            Self::Mixture(mixture) => write!(f, "a mixture of {} datasets, {samples} samples", mixture.parts()),
         }
     }
 }

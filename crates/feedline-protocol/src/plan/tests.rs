@@ -279,6 +279,7 @@ fn orders_stay_what_they_are() {
 fn orders_in_words() {
     let weights: std::sync::Arc<[f64]> = [1.0, 2.0].into();
     let parts = || Parts::new([(4, Order::Shuffled(4)), (6, Order::Sequential(6))]);
+    let mixture = || Order::Mixture(Mixture::new(parts(), &[1.0, 0.5], 8).unwrap().then(20, &[0.0, 1e-9]).unwrap());
     let words = [
         Order::Sequential(5),
         Order::Shuffled(5),
@@ -286,7 +287,7 @@ fn orders_in_words() {
         Order::Weighted(Weighted::new(weights, 2, false).unwrap()),
         Order::Subset { samples: [1, 2].into(), order: Box::new(Order::Shuffled(2)) },
         Order::Concatenation(parts()),
-        Order::Mixture(Mixture::new(parts(), &[1.0, 1.0], 8).unwrap()),
+        mixture(),
     ]
     .map(|order| order.to_string());
     assert_eq!(
@@ -294,11 +295,11 @@ fn orders_in_words() {
         [
             "sequential, 5 samples",
             "shuffled, 5 samples",
-            "weighted with replacement, 9 of 2 samples",
-            "weighted without replacement, 2 of 2 samples",
-            "a subset of 2 samples (shuffled, 2 samples)",
-            "2 datasets one after the other, 10 samples",
-            "a mixture of 2 datasets, 8 samples",
+            "weighted with replacement, 9 of 2 samples (weights 49d6f896253be73d)",
+            "weighted without replacement, 2 of 2 samples (weights 49d6f896253be73d)",
+            "a subset of 2 samples (shuffled, 2 samples; list a2eac7b9206eaf4e)",
+            "2 datasets one after the other, 10 samples [4: shuffled, 4 samples | 6: sequential, 6 samples]",
+            "a mixture of 2 datasets, 8 samples [4: shuffled, 4 samples | 6: sequential, 6 samples] by 1 : 0.5, from sample 20 on by 0 : 0.000000001",
         ]
     );
 }
@@ -311,13 +312,30 @@ fn there_is_nothing_behind_the_end() {
 
 #[test]
 fn a_feed_says_what_its_plan_is() {
-    for order in [Order::Sequential(7), Order::Shuffled(1_000_000)] {
+    let mixture =
+        Mixture::new(Parts::new([(9, Order::Shuffled(7)), (4, Order::Sequential(4))]), &[2.0, 0.25], 30).unwrap();
+    let mixture = Order::Mixture(mixture.then(40, &[1.0, 3.5]).unwrap());
+    let nested =
+        Order::Concatenation(Parts::new([(5, Order::Shuffled(5)), (13, mixture.clone()), (0, Order::Sequential(0))]));
+    for order in
+        [Order::Sequential(7), Order::Shuffled(1_000_000), mixture, nested, Order::Concatenation(Parts::new([]))]
+    {
         let plan = Plan::of_feed(&format!("seed 12: {order}")).unwrap();
         assert_eq!((plan.seed(), plan.order().to_string()), (12, order.to_string()));
         let plan = Plan::of_feed(&format!("run 80000000000000ff: {order}")).unwrap();
         assert_eq!(plan.seed(), 255, "a seed has 63 bits");
+        assert_eq!(all(plan.order(), 255, 1), all(&order, 255, 1));
     }
-    for other in ["", "seed 7", "sequential", "run zz: shuffled, 3 samples", "seed 7: WeightedRandomSampler"] {
+    for other in [
+        "",
+        "seed 7",
+        "sequential",
+        "run zz: shuffled, 3 samples",
+        "seed 7: WeightedRandomSampler",
+        "seed 7: shuffled, 3 samples ",
+        "seed 7: weighted with replacement, 9 of 2 samples (weights 0123456789abcdef)",
+        "seed 7: 1 datasets one after the other, 3 samples [3: shuffled, 3 samples",
+    ] {
         assert!(Plan::of_feed(other).is_none(), "{other}");
     }
 }
