@@ -25,6 +25,7 @@ from feedline._in_process import InProcess
 from feedline._loader_epoch import Epoch, Place
 from feedline._pool import Pool
 from feedline._pool_worker import Job
+from feedline.orders import Order
 
 _T_co = TypeVar("_T_co", covariant=True, default=Any)
 
@@ -102,6 +103,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         self._made_sampler = self.sampler if sampler is None and batch_sampler is None else None
         self._made_batch_sampler = self.batch_sampler if batch_sampler is None else None
         self._shuffles = bool(shuffle)
+        _check_order(self.sampler, dataset)
         self._epoch = 0
         self._resume: dict[str, Any] | None = None
         self._place: Place | None = None
@@ -126,7 +128,13 @@ class DataLoader(TorchDataLoader[_T_co]):
 
     @property
     def _orders_itself(self) -> bool:
-        return self._batches_itself and self.sampler is self._made_sampler
+        is_ours = isinstance(self.sampler, Order)
+        return self._batches_itself and (is_ours or self.sampler is self._made_sampler)
+
+    @property
+    def _order(self) -> Order | None:
+        """An order of ``feedline.orders``, if it was given one."""
+        return self.sampler if self._orders_itself and isinstance(self.sampler, Order) else None
 
     def __iter__(self) -> Any:
         """One epoch; nothing happens before its first batch is asked for."""
@@ -158,21 +166,23 @@ class DataLoader(TorchDataLoader[_T_co]):
         if not self._orders_itself:
             raise TypeError(
                 "a loader with a sampler knows an epoch's samples only while it reads them\n"
-                "  leave the sampler out: shuffle=True has an order that can be looked up"
+                "  shuffle=True and feedline.orders have orders that can be looked up"
             )
+        if self._order is not None:
+            return self._order.plan
         samples = len(self.dataset)  # type: ignore[arg-type]
         return Plan.shuffled(samples) if self._shuffles else Plan.sequential(samples)
 
     def order_identity(self) -> str:
         """What an epoch's order depends on, besides the seed and its number."""
         if self._orders_itself:
-            return str(self._plan())
+            return str(self._order or self._plan())
         return f"{type(self.sampler if self._batches_itself else self.batch_sampler).__name__}"
 
     def set_epoch(self, epoch: int) -> None:
         """Have the next ``iter()`` be this epoch."""
         self._epoch = _checked_epoch(epoch)
-        parts: list[Any] = [self.sampler, self.batch_sampler]
+        parts: list[Any] = [] if self._order else [self.sampler, self.batch_sampler]
         for part in parts:
             if hasattr(part, "set_epoch"):
                 part.set_epoch(epoch)
@@ -213,6 +223,7 @@ class DataLoader(TorchDataLoader[_T_co]):
             epoch, sample, rng = place.epoch, place.given, place.sampler_rng
         order = self.order_identity()
         state = {"seed": self.seed, "epoch": epoch, "sample": sample, "order": order}
+        state |= self._order.state_dict() if self._order else {}
         return state if rng is None else {**state, "sampler_rng": rng}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -229,7 +240,9 @@ class DataLoader(TorchDataLoader[_T_co]):
             raise FeedValueError(f"{state!r} is not the state_dict() of a DataLoader") from None
         if loaded["epoch"] < 0 or loaded["sample"] < 0:
             raise FeedValueError(f"{state!r} is not a place in an epoch")
-        if order != self.order_identity():
+        mine = self._order
+        there = mine and mine.restored(state, loaded["epoch"] * len(mine) + loaded["sample"])
+        if not (there and there is not mine) and order != self.order_identity():
             raise FeedValueError(
                 f"the state is of another order than this loader's\n"
                 f"  the state's: {order}\n  this loader's: {self.order_identity()}"
@@ -238,6 +251,8 @@ class DataLoader(TorchDataLoader[_T_co]):
         if samples is not None and loaded["sample"] > samples:
             raise FeedValueError(f"{state!r} is no place in an epoch of {samples} samples")
         self._seed, self._resume, self._place = _checked_seed(seed), loaded, None
+        if mine and there:
+            mine.take_over(there)
 
     def _start_pool(self, epoch: int) -> Pool:
         pool = self._pool
@@ -323,6 +338,16 @@ def _named(name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         DataLoader(**arguments)
     both = {key: value for key, value in keywords.items() if key not in own and key not in later}
     return named(name, arguments, both)
+
+
+def _check_order(sampler: Any, dataset: Any) -> None:
+    if not isinstance(sampler, Order) or not hasattr(dataset, "__len__"):
+        return
+    if sampler.dataset_len > len(dataset):
+        raise FeedValueError(
+            f"sampler= is an order of {sampler.dataset_len} samples ({sampler}), "
+            f"and {type(dataset).__name__} has {len(dataset)}"
+        )
 
 
 def _checked_epoch(epoch: int) -> int:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import _utils
 
-from feedline._core import Plan
 from feedline._in_process import InProcess
 from feedline._pool import Pool, Raised
+from feedline._sampler_errors import beyond_the_dataset
+from feedline.orders import Order
 
 if TYPE_CHECKING:
     from feedline._dataloader import DataLoader
@@ -78,8 +79,7 @@ class Epoch:
         self._place = Place(epoch, 0 if resume is None else resume["sample"])
         loader.seed  # noqa: B018  drawn now, if it was not given
         if loader._orders_itself:
-            drop_last, size = loader.drop_last, loader.batch_size or 1
-            keys = _planned(loader._plan(), loader.seed, self._place, size, drop_last=drop_last)
+            keys = _planned(loader, self._place)
         else:
             keys = self._sampled(None if resume is None else resume.get("sampler_rng"))
         if loader.num_workers == 0:
@@ -94,6 +94,9 @@ class Epoch:
     def _sampled(self, rng: Any) -> Iterator[list[Any]]:
         loader = self._loader
         sampler: Any = loader.sampler if loader._batches_itself else loader.batch_sampler
+        inner = getattr(sampler, "sampler", None)
+        if isinstance(inner, Order):
+            inner.begin(loader.seed, self._place.epoch)
         generator = getattr(sampler, "generator", None)
         generator = generator if isinstance(generator, torch.Generator) else torch.default_generator
         before = generator.get_state()
@@ -116,9 +119,11 @@ class Epoch:
         keys = next(self._keys)
         try:
             return keys, self._in_process.batch(keys, self._place.epoch)
-        except Exception:
+        except Exception as error:
             # It is left out, as it would be with workers.
             self._place.given += len(keys)
+            if better := beyond_the_dataset(error, keys, self._loader):
+                raise better from error
             raise
 
     def _pooled(self) -> tuple[list[Any], Any]:
@@ -144,7 +149,7 @@ class Epoch:
         loader = self._loader
         if not loader._orders_itself:
             return False
-        left = len(loader.dataset) - self._place.given  # type: ignore[arg-type]
+        left = len(loader._plan()) - self._place.given
         return left < (loader.batch_size or 1) if loader.drop_last else left <= 0
 
     def _raise(self, raised: Raised) -> None:
@@ -154,6 +159,8 @@ class Epoch:
             try:
                 raised.wrapped.reraise()
             except BaseException as error:
+                if better := beyond_the_dataset(error, keys, self._loader):
+                    raise better from error
                 # How it came here is nobody's concern.
                 raise error from None
         assert self._pool is not None
@@ -166,14 +173,17 @@ class Epoch:
         self._pool = None
 
 
-def _planned(
-    plan: Plan, seed: int, place: Place, size: int, *, drop_last: bool
-) -> Iterator[list[Any]]:
-    samples, first = len(plan), place.given
-    while samples - first >= (size if drop_last else 1):
+def _planned(loader: DataLoader[Any], place: Place) -> Iterator[list[Any]]:
+    size, first = loader.batch_size or 1, place.given
+    samples, order = len(loader._plan()), loader._order
+    while samples - first >= (size if loader.drop_last else 1):
         count = min(size, samples - first)
-        yield plan.numbers(seed, place.epoch, first, count)
+        # Asked for anew: a mixture's weights may have changed for what is to come.
+        numbers = loader._plan().numbers(loader.seed, place.epoch, first, count)
         first += count
+        if order is not None:
+            order.dealt_out(place.epoch * samples + first)
+        yield numbers
 
 
 def _batched(keys: Iterator[Any], size: int, *, drop_last: bool) -> Iterator[list[Any]]:

@@ -10,6 +10,7 @@ from feedline._feed import attach
 from feedline._loader import seed_of_run
 from feedline._share import share
 from feedline._torch import Feed, FeedDataset
+from feedline.orders import Mixture
 
 # How a loader works in the server, and not what it loads: jobs may differ in it.
 _HOW = (
@@ -113,6 +114,8 @@ def named(name: str, arguments: dict[str, Any], both: dict[str, Any]) -> Any:
         return _as_named(attach(name, **of_the_job, **both), None)
     if arguments["seed"] is not None:
         both = {**both, "seed": arguments["seed"]}
+    if isinstance(arguments["sampler"], Mixture):
+        arguments["sampler"].share()
     feed = share(MakeLoader(_of_server(arguments)), name, **of_the_job, **both)
     return _as_named(feed, arguments)
 

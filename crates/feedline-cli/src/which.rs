@@ -16,11 +16,17 @@ pub(crate) fn run(options: &Which) -> anyhow::Result<()> {
     let stats = connect(&options.name)?.stats(TIMEOUT)?;
     let name = &options.name;
     let Some(plan) = Plan::of_feed(&stats.order) else {
-        let text = format!(
-            "feed {name:?} (pid {}) has no plan: which samples come is its loader's secret\n  \
-             feedline.DataLoader(dataset, shuffle=True, name={name:?}) has one",
-            stats.pid
-        );
+        let pid = stats.pid;
+        let text = match stats.order.split_once(": ") {
+            Some((_, order)) if order.contains(" samples") => format!(
+                "the order of feed {name:?} (pid {pid}) has a list that only its jobs know: {order}\n  \
+                 loader.samples(epoch, step) in one of them names a step's samples"
+            ),
+            _ => format!(
+                "feed {name:?} (pid {pid}) has no plan: which samples come is its loader's secret\n  \
+                 feedline.DataLoader(dataset, shuffle=True, name={name:?}) has one"
+            ),
+        };
         return Err(Failed(text).into());
     };
     let size = match options.batch_size {

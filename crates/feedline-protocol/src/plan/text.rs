@@ -98,13 +98,12 @@ impl<'a> Words<'a> {
     }
 
     fn order(&mut self) -> Option<Order> {
-        let plain: [(&str, fn(u64) -> Order); 2] =
-            [("sequential, ", Order::Sequential), ("shuffled, ", Order::Shuffled)];
-        for (kind, order) in plain {
-            if self.skip(kind).is_some() {
+        for kind in [Order::Sequential, Order::Shuffled] {
+            let name = if matches!(kind(0), Order::Shuffled(_)) { "shuffled, " } else { "sequential, " };
+            if self.skip(name).is_some() {
                 let samples = self.number()?;
                 self.skip(" samples")?;
-                return Some(order(samples));
+                return Some(kind(samples));
             }
         }
         let is_mixture = self.skip("a mixture of ").is_some();
