@@ -89,8 +89,8 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         if let Some(member) = self.members.get_mut(id) {
             member.last_join = Some(join);
             member.state = MemberState::Admitted { place };
-            // What it was to be told about an earlier cursor is out of date.
-            member.notice = None;
+            // What it was told, or was to be told, about an earlier cursor is out of date.
+            (member.notice, member.is_refused) = (None, false);
         }
         Ok(())
     }

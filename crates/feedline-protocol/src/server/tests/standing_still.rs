@@ -42,6 +42,22 @@ fn whoever_the_ring_can_not_grow_for_is_told_once() {
     assert_eq!(feed.server.deliver(), [(1, Delivery::Answer(refused))]);
 }
 
+/// It broke off while it waited, and never heard.
+#[test]
+fn whoever_was_refused_and_joins_again_is_told_again() {
+    let mut feed = Feed::new(options(), 8);
+    feed.attach(1);
+    let join = |feed: &mut Feed, number| {
+        feed.server.join(1, Join::new(number, Some(9), START), &feed.head, || u64::MAX, at(0)).expect("it may");
+        feed.server.refuse_larger("no memory");
+    };
+    join(&mut feed, 1);
+    feed.server.leave(1, &feed.head, at(0));
+    join(&mut feed, 2);
+    let refused = Answer::Refused(crate::message::Refusal::NoRing("no memory".into()));
+    assert_eq!(feed.server.deliver(), [(1, Delivery::Answer(refused))]);
+}
+
 #[test]
 fn a_ring_goes_to_those_who_read() {
     let mut feed = Feed::new(options(), 8);
