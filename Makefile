@@ -9,8 +9,10 @@ CARGO_MUTANTS_VERSION := 27.1.0
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-# The machine may have two cores and the tests start many processes: one thing at a time.
+# The machine may have two cores and the tests start many processes: one thing at a time, apart from the checks.
+ifndef SIDE_BY_SIDE
 .NOTPARALLEL:
+endif
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -41,11 +43,13 @@ RUST_EXAMPLES := $(wildcard crates/*/examples/*.rs)
 in_scratch = scratch=$$(mktemp -d /tmp/feedline.XXXXXX); trap 'rm -rf "$$scratch"' EXIT; \
 	TMPDIR="$$scratch" FEEDLINE_DIR="$$scratch/feeds"
 
-# `make test JOBS=3`: so many Python tests side by side. They wait more than they compute.
-beside = $(if $(JOBS),-n $(JOBS) --dist worksteal)
+# `make test JOBS=6`: so many Python tests side by side. They wait more than they compute.
+beside = -n $(or $(JOBS),4) --dist worksteal
+# One set of features for tests, fuzzing and the plain binary, so that each crate is built once for all of them.
+all_features = --workspace --features feedline-core/fuzzing
 
 .PHONY: help setup demo docs options test test-quick check bench simulate planted mutants chaos race soak faults fuzz fuzz-corpus clean
-.PHONY: lint-rust lint-python types licences test-rust test-simulator test-loom test-fuzz test-rust-examples test-python
+.PHONY: lint-rust lint-python types licences test-rust test-simulator test-loom test-rust-examples test-python
 .PHONY: frameworks plugins test-frameworks wheel build-wheel lint-workflows
 
 help: ## list the targets
@@ -56,7 +60,7 @@ setup: $(EXTENSION_STAMP) ## .venv with the tools of etc/requirements-dev.txt, a
 demo: setup ## four training jobs with a loader each, then on one feed (about a minute)
 	@$(PY) -m feedline demo $(ARGS)
 
-test: setup check test-rust test-simulator test-loom test-fuzz test-rust-examples test-python ## everything: lints, types, Rust, Python
+test: setup check test-rust test-simulator test-loom test-rust-examples test-python ## everything: lints, types, Rust, Python
 	@echo "all tests passed"
 
 # What starts processes, and what measures, is left to `make test`.
@@ -69,7 +73,10 @@ test-frameworks: setup $(FRAMEWORKS_STAMP) ## Lightning, Accelerate, Keras, JAX,
 
 frameworks: $(FRAMEWORKS_STAMP)
 
-check: setup lint-rust lint-python lint-workflows types licences docs ## formatting, lints, types, licences, documentation
+# mypy has one thread, and cargo waits for single crates: together they take as long as cargo alone.
+check: setup plugins ## formatting, lints, types, licences, documentation
+	@$(MAKE) --no-print-directory -j2 --output-sync=target SIDE_BY_SIDE=1 \
+		lint-rust types lint-python lint-workflows licences docs
 
 # The types of a server's options, for type checkers and editors; a test compares them with the core's table.
 options: setup ## write python/feedline/_server_options.py from the declarations in Rust
@@ -117,7 +124,7 @@ wheel: setup build-wheel ## the wheel for this machine, in dist/, tried in empty
 
 # LOAD busy processes beside the tests, STOPS of random processes in a second; 0 turns either off.
 soak: setup faults ## for the night: the process tests, ROUNDS (1) times, JOBS (4) side by side; LOAD=2 STOPS=2 SEED=...
-	@cargo build --quiet -p feedline-cli
+	@cargo build --quiet $(all_features) --bin feedline
 	@$(in_scratch) PYTHONPATH=$(CURDIR)/tests $(PY) -m soak --rounds $(or $(ROUNDS),1) --jobs $(or $(JOBS),4) \
 		--load $(or $(LOAD),2) --stops $(or $(STOPS),2) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
@@ -197,7 +204,7 @@ plugins:
 
 lint-rust: setup
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --features feedline-core/fuzzing --quiet -- -D warnings
+	cargo clippy $(all_features) --all-targets --quiet -- -D warnings
 	cargo clippy -p feedline-shm --features faults --quiet -- -D warnings
 
 lint-python: setup
@@ -221,7 +228,7 @@ licences: setup plugins
 # --- test -------------------------------------------------------------------------------------------------------------
 
 test-rust: setup plugins
-	@$(in_scratch) cargo nextest run --workspace
+	@$(in_scratch) FUZZ_SECS=5 cargo nextest run $(all_features)
 	cargo test --workspace --doc --quiet
 
 # With the checks of a debug build. A schedule that goes wrong is printed as a history.
@@ -236,10 +243,6 @@ test-loom: setup
 # A profile of its own: fast, and with the checks of a debug build.
 fuzz_driver = cargo test --quiet -p feedline-core --features fuzzing --profile fuzz --test fuzz
 
-# Shares its dependencies with the Rust tests.
-test-fuzz: setup
-	FUZZ_SECS=5 cargo test --quiet --workspace --features feedline-core/fuzzing --test fuzz
-
 # Replaces the valid messages; what once failed has a name of its own and stays.
 fuzz-corpus: setup
 	rm -f fuzz/corpus/*/[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]*
@@ -253,12 +256,8 @@ test-rust-examples: setup
 		( $(in_scratch) timeout 60 cargo run --quiet -p "$$crate" --example "$$name" ); \
 	done
 
-# The plain binary is built as the Rust tests build it. Tests that measure run alone.
+# The Rust tests have built the plain binary already. Tests that measure run alone.
 test-python: setup faults
-	@cargo build --quiet -p feedline-cli
-ifdef JOBS
+	@cargo build --quiet $(all_features) --bin feedline
 	@$(in_scratch) $(PY) -m pytest $(beside) -m "not alone" $(ARGS)
 	@$(in_scratch) $(PY) -m pytest -m alone $(ARGS)
-else
-	@$(in_scratch) $(PY) -m pytest $(ARGS)
-endif

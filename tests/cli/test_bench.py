@@ -30,7 +30,7 @@ from support.waiting import eventually
 
 TIMEOUT_SECS = 100.0
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(1.5 * TIMEOUT_SECS, method="thread")]
+pytestmark = pytest.mark.timeout(1.5 * TIMEOUT_SECS, method="thread")
 
 LOADERS = '''
 import multiprocessing, time

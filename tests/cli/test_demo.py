@@ -17,7 +17,7 @@ from support.waiting import eventually
 
 WATCHDOG_SECS = 120.0
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(2 * WATCHDOG_SECS, method="thread")]
+pytestmark = pytest.mark.timeout(2 * WATCHDOG_SECS, method="thread")
 
 Demo = Callable[..., subprocess.Popen[str]]
 
@@ -46,7 +46,7 @@ def demo(folder: Path) -> Iterator[Demo]:
 
 
 def test_it_shows_both_halves_and_checks_exactness(demo: Demo) -> None:
-    process = demo("--jobs", "2", "--seconds", "2")
+    process = demo("--jobs", "2", "--seconds", "1")
     output, progress = process.communicate(timeout=WATCHDOG_SECS)
     assert process.returncode == 0, progress
     for part in ("job 2, batch size 32", "CPU-seconds", "memory", "exactly once per epoch"):

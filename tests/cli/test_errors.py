@@ -328,7 +328,6 @@ PROGRAM = """import sys, feedline.__main__, feedline._cli.bench.command, feedlin
 sys.exit(feedline.__main__.main())"""
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("name", MEASURED)
 def test_what_cannot_be_measured(name: str, project: Path) -> None:
     (project / "unmeasured.py").write_text(UNMEASURED)
