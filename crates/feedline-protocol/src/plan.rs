@@ -10,6 +10,7 @@
 //! | [`permutation`] | a shuffle of any length that can be looked up anywhere, without a list |
 //! | [`weighted`] | drawing by weights, with and without replacement |
 //! | [`mixture`] | several orders in given proportions, which may change |
+//! | [`steps`] | an epoch cut into steps, and these into ranks' slices |
 //! | `text` | orders in words, and back |
 //! | [`random`] | numbers that depend on nothing but what they are asked for |
 //!
@@ -20,6 +21,7 @@ pub mod mixture;
 pub mod order;
 pub mod permutation;
 pub mod random;
+pub mod steps;
 mod text;
 pub mod weighted;
 
@@ -29,6 +31,7 @@ mod tests;
 pub use self::mixture::Mixture;
 pub use self::order::{EpochOrder, Order};
 pub use self::random::Key;
+pub use self::steps::Steps;
 
 /// What stands at a place of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
