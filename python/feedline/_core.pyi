@@ -19,11 +19,13 @@ __all__ = [
     "begin_run",
     "check_name",
     "cli",
+    "count_steps",
     "draw",
     "end_run",
     "feeds",
     "folder",
     "folder_path",
+    "next_step",
     "server_options",
     "without_batches",
     "worded",
@@ -152,6 +154,10 @@ class Plan:
     def __len__(self) -> int: ...
     def numbers(self, seed: int, epoch: int, first: int, count: int) -> list[int]: ...
 
+def next_step(
+    samples: int, consumed: int, batch_size: int, rank: int, world: int, drop_last: bool
+) -> tuple[int, int, int] | None: ...
+def count_steps(samples: int, batch_size: int, world: int, drop_last: bool) -> int: ...
 def draw(seed: int, epoch: int, sample: int) -> int: ...
 def without_batches(function: Callable[[], Any]) -> Any: ...
 

@@ -19,12 +19,14 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset
 from typing_extensions import TypeVar  # torch needs it, too
 
-from feedline._core import Plan, draw
+from feedline._core import Plan, count_steps, draw, next_step
 from feedline._errors import FeedValueError, explained, given, option
 from feedline._in_process import InProcess
-from feedline._loader_epoch import Epoch, Place
+from feedline._loader_epoch import Epoch
+from feedline._place import Place, checked_ahead
 from feedline._pool import Pool
 from feedline._pool_worker import Job
+from feedline._shard import Shard, resolve_shard
 from feedline.orders import Order
 
 _T_co = TypeVar("_T_co", covariant=True, default=Any)
@@ -74,6 +76,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         name: str | None = None,
         seed: int | None = None,
         with_ids: bool = False,
+        shard: Shard | None = None,
         **later: Any,
     ) -> None:
         """Take torch's arguments, and ours."""
@@ -104,6 +107,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         self._made_batch_sampler = self.batch_sampler if batch_sampler is None else None
         self._shuffles = bool(shuffle)
         _check_order(self.sampler, dataset)
+        self.shard = self._checked_shard(shard)
         self._epoch = 0
         self._resume: dict[str, Any] | None = None
         self._place: Place | None = None
@@ -135,6 +139,28 @@ class DataLoader(TorchDataLoader[_T_co]):
     def _order(self) -> Order | None:
         """An order of ``feedline.orders``, if it was given one."""
         return self.sampler if self._orders_itself and isinstance(self.sampler, Order) else None
+
+    def _checked_shard(self, shard: Shard | None) -> tuple[int, int] | None:
+        found = resolve_shard(shard, several_machines=True)
+        if found is None:
+            return None
+        why = ""
+        if isinstance(self.dataset, IterableDataset) or not self._orders_itself:
+            why = "an order that all ranks can look up: shuffle=, or one of feedline.orders"
+        elif self._seed is None:
+            why = "seed=, the same on all ranks: they shuffle alike"
+        elif not self.in_order:
+            why = "in_order=True: ranks take their steps together"
+        if why:
+            raise FeedValueError(f"shard={shard!r} needs {why}")
+        return found[0], found[1]
+
+    def __len__(self) -> int:
+        """How many batches an epoch has."""
+        if self.shard is None:
+            return super().__len__()
+        size = 1 if self.batch_size is None else self.batch_size
+        return count_steps(len(self._plan()), size, self.shard[1], self.drop_last)
 
     def __iter__(self) -> Any:
         """One epoch; nothing happens before its first batch is asked for."""
@@ -194,11 +220,13 @@ class DataLoader(TorchDataLoader[_T_co]):
         return plan.numbers(self.seed, _checked_epoch(epoch), first, count)
 
     def _span(self, samples: int, step: int) -> tuple[int, int]:
-        size = 1 if self.batch_size is None else self.batch_size
-        steps = samples // size if self.drop_last else -(-samples // size)
+        size, (rank, world) = self.batch_size or 1, self.shard or (0, 1)
+        steps = count_steps(samples, size, world, self.drop_last)
         if not 0 <= step < steps:
             raise IndexError(f"step {step} of an epoch with {steps} steps")
-        return step * size, min(size, samples - step * size)
+        span = next_step(samples, step * size * world, size, rank, world, self.drop_last)
+        assert span is not None
+        return span[0], span[1] - span[0]
 
     def remake(self, epoch: int, step: int) -> Any:
         """Make a step's batch again, in this process: bit for bit what it was, or will be."""
@@ -218,11 +246,12 @@ class DataLoader(TorchDataLoader[_T_co]):
             dataset: Any = self.dataset
             return {"dataset": dataset.state_dict()} if hasattr(dataset, "state_dict") else {}
         place = self._place
-        epoch, sample, rng = self._epoch, 0, None
+        epoch, sample, rng, ahead = self._epoch, 0, None, []
         if place is not None and not place.is_over:
-            epoch, sample, rng = place.epoch, place.given, place.sampler_rng
+            epoch, sample, rng, ahead = place.epoch, place.given, place.sampler_rng, place.ahead
         order = self.order_identity()
         state = {"seed": self.seed, "epoch": epoch, "sample": sample, "order": order}
+        state |= {"ahead": [list(span) for span in ahead]} if ahead else {}
         state |= self._order.state_dict() if self._order else {}
         return state if rng is None else {**state, "sampler_rng": rng}
 
@@ -235,6 +264,8 @@ class DataLoader(TorchDataLoader[_T_co]):
             return
         try:
             loaded = {**state, "epoch": int(state["epoch"]), "sample": int(state["sample"])}
+            ahead = checked_ahead(state.get("ahead", []), loaded["sample"])
+            loaded |= {"ahead": [list(span) for span in ahead]} if ahead else {}
             order, seed = str(state["order"]), int(state["seed"])
         except (AttributeError, KeyError, TypeError, ValueError):
             raise FeedValueError(f"{state!r} is not the state_dict() of a DataLoader") from None
@@ -248,7 +279,8 @@ class DataLoader(TorchDataLoader[_T_co]):
                 f"  the state's: {order}\n  this loader's: {self.order_identity()}"
             )
         samples = len(self._plan()) if self._orders_itself else None
-        if samples is not None and loaded["sample"] > samples:
+        last = ahead[-1][1] if ahead else loaded["sample"]
+        if samples is not None and last > samples:
             raise FeedValueError(f"{state!r} is no place in an epoch of {samples} samples")
         self._seed, self._resume, self._place = _checked_seed(seed), loaded, None
         if mine and there:
@@ -296,7 +328,6 @@ _LATER = {
     "cache_dir": None,
     "native": "auto",
     "order": "common",
-    "shard": None,
     "cluster": None,
     "placement": "local",
     "pool": None,
@@ -322,8 +353,8 @@ def _named(name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     from feedline._named import named
 
     parameters = inspect.signature(DataLoader.__init__).parameters
-    own = [key for key in parameters if key not in ("self", "name", "later")]
-    later = {key: value for key, value in keywords.items() if key in _LATER and key != "shard"}
+    own = [key for key in parameters if key not in ("self", "name", "later", "shard")]
+    later = {key: value for key, value in keywords.items() if key in _LATER}
     _refuse_later(later)
     mine = {key: value for key, value in keywords.items() if key in own}
     arguments = (

@@ -31,19 +31,20 @@ def is_of_a_rank(key: str) -> bool:
     return key in _OF_RANKS or key.startswith(_OF_LAUNCHERS)
 
 
-def resolve_shard(shard: object) -> tuple[int, int, int] | None:
+def resolve_shard(shard: object, *, several_machines: bool = False) -> tuple[int, int, int] | None:
     """Return the rank, the number of ranks, and a number that they share; None for a job of one."""
     if shard is None:
         return None
     if isinstance(shard, str):
         if shard != "auto":
             raise FeedValueError(f'shard="{shard}" is not (rank, world_size) or "auto"')
-        _check_machines()
+        if not several_machines:
+            _check_machines()
         found = _from_torch() or _from_environment()
         if found is None:
             _log.warning(
                 'shard="auto": there is neither a process group nor RANK and WORLD_SIZE in the '
-                "environment: this process reads the whole feed"
+                "environment: this process reads everything"
             )
             return None
         rank, world = found

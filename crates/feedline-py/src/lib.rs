@@ -39,7 +39,7 @@ mod _core {
     #[pymodule_export]
     use super::options::{ServerOptions, server_options};
     #[pymodule_export]
-    use super::plan::{Plan, draw};
+    use super::plan::{Plan, count_steps, draw, next_step};
     #[pymodule_export]
     use super::pool::{Draws, PoolOwner, PoolWorker, WholeBatch, without_batches};
     #[pymodule_export]

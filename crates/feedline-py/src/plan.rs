@@ -1,7 +1,8 @@
 //! Plans, for Python: which samples an epoch has, and in which order.
 
 use feedline_protocol::plan::order::{Parts, Weighted};
-use feedline_protocol::plan::{self, Mixture, Order, PlannedEpoch};
+use feedline_protocol::plan::steps::{TooFew, slice};
+use feedline_protocol::plan::{self, Mixture, Order, PlannedEpoch, Steps};
 use feedline_shm::Mutex;
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
@@ -109,4 +110,29 @@ fn parts_of(parts: &[(u64, Bound<'_, Plan>)]) -> Parts {
 #[pyfunction]
 pub fn draw(seed: u64, epoch: u64, sample: u64) -> u64 {
     plan::draw(seed, epoch, sample)
+}
+
+/// The places of a rank's part of the step after so many samples, and where the step ends; `None` when the epoch is over.
+#[pyfunction]
+pub fn next_step(
+    samples: u64,
+    consumed: u64,
+    batch_size: u64,
+    rank: u32,
+    world: u32,
+    drop_last: bool,
+) -> PyResult<Option<(u64, u64, u64)>> {
+    let steps = Steps { samples, batch_size, world: world.into(), drop_last };
+    let step =
+        steps.next(consumed).map_err(|TooFew { samples }| refused(format!("{samples} samples for {world} ranks")))?;
+    Ok(step.map(|step| {
+        let mine = slice(step.clone(), rank, world);
+        (mine.start, mine.end, step.end)
+    }))
+}
+
+/// How many steps an epoch has.
+#[pyfunction]
+pub fn count_steps(samples: u64, batch_size: u64, world: u32, drop_last: bool) -> u64 {
+    Steps { samples, batch_size, world: world.into(), drop_last }.count()
 }
