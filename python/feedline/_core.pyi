@@ -164,9 +164,14 @@ def without_batches(function: Callable[[], Any]) -> Any: ...
 @final
 class Draws:
     def __new__(
-        cls, dataset: Any, collate: Callable[[Any], Any], auto_collation: bool, seed: int
+        cls,
+        dataset: Any,
+        collate: Callable[[Any], Any],
+        auto_collation: bool,
+        seed: int,
+        number: Callable[[Any], int],
     ) -> Draws: ...
-    def batch(self, keys: Sequence[Any], numbers: Sequence[int] | None, epoch: int) -> Any: ...
+    def batch(self, keys: Sequence[Any], epoch: int) -> Any: ...
 
 @final
 class PoolOwner:

@@ -16,10 +16,8 @@ class InProcess:
         self, dataset: Any, collate_fn: Callable[[Any], Any], auto_collation: bool, seed: int
     ) -> None:
         """Keep what to make batches of."""
-        self._draws = Draws(dataset, collate_fn, auto_collation, seed)
+        self._draws = Draws(dataset, collate_fn, auto_collation, seed, key_number)
 
     def batch(self, keys: list[Any], epoch: int) -> Any:
         """Make and collate one batch. The process's own generators are as before afterwards."""
-        are_numbers = all(type(key) is int and 0 <= key < 1 << 64 for key in keys)
-        numbers = None if are_numbers else [key_number(key) for key in keys]
-        return self._draws.batch(keys, numbers, epoch)
+        return self._draws.batch(keys, epoch)

@@ -44,11 +44,23 @@ impl Maker {
         number: u64,
         epoch: u64,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        self.generators.begin_sample(py, self.draw(epoch, number))?;
-        if self.takes_many {
-            return self.many(py, std::slice::from_ref(key))?.try_iter()?.collect();
+        if !self.takes_many {
+            return Ok(vec![self.sample(py, key, number, epoch)?]);
         }
-        Ok(vec![self.dataset.bind(py).get_item(key)?])
+        self.generators.begin_sample(py, self.draw(epoch, number))?;
+        self.many(py, std::slice::from_ref(key))?.try_iter()?.collect()
+    }
+
+    /// One sample of a dataset that makes one at a time, seeded.
+    fn sample<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        number: u64,
+        epoch: u64,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.generators.begin_sample(py, self.draw(epoch, number))?;
+        self.dataset.bind(py).get_item(key)
     }
 
     fn many<'py>(&self, py: Python<'py>, keys: &[Bound<'py, PyAny>]) -> PyResult<Bound<'py, PyAny>> {
@@ -75,7 +87,11 @@ impl Maker {
         let mut samples = Vec::with_capacity(keys.objects.len());
         for (at, (key, number)) in keys.objects.iter().zip(&keys.numbers).enumerate() {
             begin(at as u64);
-            samples.extend(self.samples(py, key, *number, epoch)?);
+            if self.takes_many {
+                samples.extend(self.samples(py, key, *number, epoch)?);
+            } else {
+                samples.push(self.sample(py, key, *number, epoch)?);
+            }
         }
         Ok(PyList::new(py, samples)?.into_any())
     }
