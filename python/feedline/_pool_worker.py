@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import faulthandler
 import hashlib
@@ -24,6 +25,9 @@ from feedline._core import PoolWorker
 
 # Of those that the system doesn't use; asks a worker for its stack.
 STACK_SIGNAL = signal.SIGRTMIN + 5
+# glibc's names, and the most that its own rule arrives at.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_MOST_HEAP_BLOCK_BYTES = 32 << 20
 # A mailbox has room for it, pickled.
 _MOST_MESSAGE_CHARS = 200_000
 
@@ -124,6 +128,20 @@ def key_number(key: Any) -> int:
     return int.from_bytes(hashlib.blake2b(pickle.dumps(key), digest_size=8).digest(), "little")
 
 
+def _keep_freed_memory() -> None:
+    """Have malloc keep what a sample frees: the next one needs as much again.
+
+    By default it goes back to the system, and each sample's pages come anew, filled with zeros.
+    """
+    tunables = os.environ.get("GLIBC_TUNABLES", "")
+    if "glibc.malloc" in tunables or any(name.startswith("MALLOC_") for name in os.environ):
+        return  # Somebody has chosen.
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _MOST_HEAP_BLOCK_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, 2 * _MOST_HEAP_BLOCK_BYTES)
+
+
 def run(job: Job, descriptors: tuple[int, int, int, int, int], worker: int, stack: int) -> None:
     """Work until the pool is closed. Called in a process that was forked for it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -132,6 +150,7 @@ def run(job: Job, descriptors: tuple[int, int, int, int, int], worker: int, stac
     faulthandler.register(STACK_SIGNAL, stack, all_threads=True)
     threading.current_thread().name = f"feedline worker {worker}"
 
+    _keep_freed_memory()
     torch.set_num_threads(1)
     worker_id = worker % job.num_workers
     seed = job.base_seed + worker_id
