@@ -144,15 +144,15 @@ class DataLoader(TorchDataLoader[_T_co]):
         found = resolve_shard(shard, several_machines=True)
         if found is None:
             return None
-        why = ""
+        why: tuple[Any, ...] = ()
         if isinstance(self.dataset, IterableDataset) or not self._orders_itself:
-            why = "an order that all ranks can look up: shuffle=, or one of feedline.orders"
+            why = ("an order that all ranks can look up: shuffle=, or one of feedline.orders",)
         elif self._seed is None:
-            why = "seed=, the same on all ranks: they shuffle alike"
+            why = (option("seed"), ", the same on all ranks: they shuffle alike")
         elif not self.in_order:
-            why = "in_order=True: ranks take their steps together"
+            why = ("in_order=True: ranks take their steps together",)
         if why:
-            raise FeedValueError(f"shard={shard!r} needs {why}")
+            raise FeedValueError(explained(f"shard={shard!r} needs ", *why))
         return found[0], found[1]
 
     def __len__(self) -> int:
