@@ -30,7 +30,7 @@ from support.waiting import eventually
 
 TIMEOUT_SECS = 100.0
 
-pytestmark = pytest.mark.timeout(1.5 * TIMEOUT_SECS, method="thread")
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(1.5 * TIMEOUT_SECS, method="thread")]
 
 LOADERS = '''
 import multiprocessing, time
@@ -120,7 +120,6 @@ def bench(folder: Path, tmp_path: Path) -> Bench:
     return Bench(folder, data)
 
 
-@pytest.mark.alone
 def test_a_costly_loader(bench: Bench) -> None:
     found = bench.json("costly", "--jobs", "3", "--seconds", "2")
     # By CPU time, which holds on a busy machine too: a third, and what handing on costs.
@@ -137,7 +136,6 @@ def test_a_costly_loader(bench: Bench) -> None:
     assert found["alone"]["cpu_secs_per_1000_samples"] > 2.0
 
 
-@pytest.mark.alone
 def test_what_gets_faster_with_time_is_no_gain(bench: Bench, tmp_path: Path) -> None:
     mark = f"mark={tmp_path / 'mark'}"
     found = bench.json("warming", "--jobs", "1", "--seconds", "2", "--arg", mark)

@@ -17,7 +17,7 @@ from support.waiting import eventually
 
 WATCHDOG_SECS = 120.0
 
-pytestmark = pytest.mark.timeout(2 * WATCHDOG_SECS, method="thread")
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(2 * WATCHDOG_SECS, method="thread")]
 
 Demo = Callable[..., subprocess.Popen[str]]
 

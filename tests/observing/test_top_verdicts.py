@@ -26,6 +26,8 @@ from support.limits import MB, cpu_group, enter, memory_group, slow_disk
 from support.processes import children_of
 from support.waiting import eventually
 
+pytestmark = pytest.mark.alone
+
 Bytes = npt.NDArray[np.uint8]
 
 
