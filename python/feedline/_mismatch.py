@@ -24,7 +24,8 @@ Mismatch = Literal["error", "warn"]
 
 # Options that change what is loaded; the others only change how it is served.
 _OF_THE_DATA = ("seed", "replay")
-# Places in the user's code that were warned about what can't be compared.
+# What was warned about: places in the user's code of what can't be compared, and differences that
+# may not matter.
 _told: set[Any] = set()
 
 
@@ -143,10 +144,13 @@ def compare(
         found += [f"{which}{one}" for one in of_feed]
         unsure += [f"{which}{one}" for one in unsure_of]
     if not found:
-        if unsure:
+        # Once in a process, however often it shares the feed.
+        if unsure and (name, *unsure) not in _told:
+            _told.add((name, *unsure))
             _log.warning(
-                'feed "%s" (pid %d) may serve another loader than the one asked for here\n%s\n'
-                "  to say what identifies the loader: key=...",
+                'feed "%s" (pid %d) may serve another loader than the one asked for here: '
+                "Feedline can't tell whether the loader depends on this\n%s\n"
+                "  to say what identifies the loader: key=...; to have both: another name",
                 *(name, server_pid, "\n".join(f"  {one}" for one in unsure)),
             )
         return True

@@ -126,7 +126,10 @@ LIBRARY = """
 
 
 def test_args_that_a_library_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A function tells by its source what it reads; of other things all counts, and why is said."""
+    """A function tells by its source what it reads; of other things all counts, and why is said.
+
+    Options of the training that a library gets with all others are told of, and no error.
+    """
     folder = tmp_path / "site-packages"
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))
@@ -135,12 +138,20 @@ def test_args_that_a_library_is_given(tmp_path: Path, monkeypatch: pytest.Monkey
     first = identity(text % "build")
     assert differing(first, identity(text % "build", *OTHERS)) == set()
     assert differing(first, identity(text % "build", "--size", "3")) == {"args.size"}
-    whole = [identity(text % "Data", "--lr", rate) for rate in ("0.1", "0.5")]
-    assert differing(*whole) == {"args.lr"}
-    told, _ = differences(whole[1].entries, whole[0].entries, 7)
-    assert told == [
-        "args.lr: 0.1 in the running feed (pid 7), 0.5 here (all of args goes to library_fl.Data)"
-    ]
+    of_rates = [identity(text % "Data", "--lr", rate) for rate in ("0.1", "0.5")]
+    assert differing(*of_rates) == set()
+    assert differences(of_rates[1].entries, of_rates[0].entries, 7) == (
+        [],
+        [
+            "args.lr: 0.1 in the running feed (pid 7), 0.5 here "
+            "(all of args goes to library_fl.Data)"
+        ],
+    )
+    of_sizes = [identity(text % "Data", "--size", size) for size in ("1", "2")]
+    assert differences(of_sizes[1].entries, of_sizes[0].entries, 7) == (
+        ["args.size: 1 in the running feed (pid 7), 2 here (all of args goes to library_fl.Data)"],
+        [],
+    )
 
 
 TRACKER = """

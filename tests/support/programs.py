@@ -9,7 +9,10 @@ They stand in ``tests/sharing/programs``, several in a file. ``##### NAME`` begi
 ``other:``     those of one that loads something else, for scripts that share
 ``$ =``        what ``$`` stands for in the first and in the second job
 ``said:``      what is said to be incomparable
+``warned:``    what is said to differ, where the loader may not depend on it
 =============  =====================================================================
+
+``site-packages.txt`` has libraries that they import: small ones, written as the real ones are.
 """
 
 from __future__ import annotations
@@ -32,7 +35,12 @@ import feedline
 from feedline._identity import Identity, identity_of
 
 _FOLDER = Path(__file__).parents[1] / "sharing" / "programs"
-_HEAD = re.compile(r"# (first|second|other|said|\$)(?: =|:)(.*)\n")
+_LIBRARIES = {
+    name: content
+    for part in (_FOLDER / "site-packages.txt").read_text().split("=== ")[1:]
+    for name, content in [part.split("\n", 1)]
+}
+_HEAD = re.compile(r"# (first|second|other|said|warned|\$)(?: =|:)(.*)\n")
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,9 @@ class Program:
         for path, content in [("train.py", script), *(one.split("\n", 1) for one in files)]:
             (folder / path).parent.mkdir(exist_ok=True)
             (folder / path).write_text(content)
+        for name, content in _LIBRARIES.items():
+            (folder / "site-packages").mkdir(exist_ok=True)
+            (folder / "site-packages" / name).write_text(content)
         return _run(folder, line.split())
 
 
@@ -79,6 +90,7 @@ def _run(folder: Path, words: list[str]) -> Identity:
 
     with pytest.MonkeyPatch.context() as patch, _as_before(folder):
         patch.chdir(folder)
+        patch.syspath_prepend(folder / "site-packages")
         patch.syspath_prepend(folder)
         patch.setattr(sys, "dont_write_bytecode", True)
         patch.setattr(feedline, "share", share)

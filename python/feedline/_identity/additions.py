@@ -8,6 +8,7 @@ whatever is added later, for loops and libraries may come back to what was read.
 from __future__ import annotations
 
 import collections
+import os
 from typing import TYPE_CHECKING, Any
 
 from feedline._identity.part import Part
@@ -51,7 +52,11 @@ class Additions(Part):
         value = join(value, key or ())
         address = id(base.value)
         is_read = address in self._read or (address, one) in self._read
-        if not takes_additions(base.value) or is_read or self.count_all:
+        if base.value is os.environ and not is_read:
+            # Libraries may read it; the user's own code is seen to.
+            self._effects.outside += 1
+            self._follower.uses.use_beside(value)
+        elif not takes_additions(base.value) or is_read or self.count_all:
             self._effects.count += 1
             self._follower.uses.use(value)
             return

@@ -16,6 +16,7 @@ from feedline._identity.part import Part
 from feedline._identity.telling import LOGGERS, TRACKING
 from feedline._identity.uses import compared_as_a_whole
 from feedline._identity.values import (
+    Array,
     Atom,
     Bound,
     Choice,
@@ -56,6 +57,8 @@ class Attributes(Part):
             return self._of_parent(base, name)
         if isinstance(base, CommandLine):
             return self._of_command_line(base, name)
+        if isinstance(base, Array) and name in base.fields:
+            return base.fields[name]
         if isinstance(base, Derived | Parser):
             return (LibraryMethod(base, name),)
         if isinstance(base, LocalClass):

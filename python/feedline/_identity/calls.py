@@ -36,7 +36,7 @@ from feedline._identity.values import (
 )
 
 # What sees all variables of its caller.
-_SEES_ALL = {"locals", "exec", "save_hyperparameters"}
+_SEES_ALL = {"exec", "save_hyperparameters"}
 _PARSES = {"parse_args", "parse_known_args"}
 
 
@@ -46,12 +46,12 @@ class Calls(Part):
     def call(self, callee: Maybe, args: list[Maybe], keywords: dict[str, Maybe]) -> Maybe:
         decided, callee = choices(callee), without_choices(callee)
         before = self._effects.noticed()
+        unknown: Maybe = ()
         if not callee:
-            self._effects.count += 1
-            self._follower.uses.use_all(args, keywords)
-        found = join(*(self.call_one(one, args, keywords) for one in callee), decided)
-        if self._effects.noticed() != before:
-            self._follower.uses.use(decided)  # which code runs
+            self._effects.outside += 1
+            unknown = self._follower.uses.give((), args, keywords)
+        found = join(*(self.call_one(one, args, keywords) for one in callee), unknown, decided)
+        self._follower.uses.use_deciding(decided, before)  # which code runs
         return found
 
     def special(
@@ -81,11 +81,12 @@ class Calls(Part):
         if name == "eval" and args:
             self._effects.count += 1
             return self._evaluate(args, scope)
-        if name in _SEES_ALL or (name == "vars" and not args):
-            for one in scope.variables.values():
-                self._follower.uses.use(one)
+        if name in ("locals", "vars") and not args:
+            return (Table(dict(scope.variables)),)
+        if name in _SEES_ALL:
+            self._follower.uses.use_beside(*scope.variables.values())
             if name == "exec":
-                self._effects.count += 1
+                self._effects.outside += 1
                 self._recorder.say_opaque("exec", "code that is made when it runs")
         return None
 
@@ -100,10 +101,8 @@ class Calls(Part):
                 )
         except (SyntaxError, ValueError):
             pass
-        for one in scope.variables.values():
-            self._follower.uses.use(one)
         self._recorder.say_opaque("eval", "code that is made when it runs")
-        return ()
+        return self._follower.uses.give((), list(scope.variables.values()), {})
 
     def call_one(self, atom: Atom, args: list[Maybe], keywords: dict[str, Maybe]) -> Maybe:
         if isinstance(atom, Known):
@@ -174,9 +173,8 @@ class Calls(Part):
         method = self._follower.attributes.user_method(atom, "__call__")
         if method:
             return self.call(method, args, keywords)
-        self._effects.count += 1
-        self._follower.uses.use((atom,))
-        return self._follower.uses.use_all(args, keywords)
+        self._effects.outside += 1
+        return self._follower.uses.give((atom,), args, keywords)
 
     def _call_class(
         self, cls: type, label: str, args: list[Maybe], keywords: dict[str, Maybe]
@@ -198,12 +196,12 @@ class Calls(Part):
         self._recorder.note_given(cls, join(*args, *keywords.values()))
         if is_inert_class(cls):
             return array((self._recorder.known(cls, label),), *args, *keywords.values())
-        self._effects.count += 1
+        self._effects.outside += 1
         if cls is argparse.ArgumentParser:
             parser = Parser(is_clear=not {"parents", "prefix_chars"} & keywords.keys())
             self._recorder.alive.append(parser)
             return (parser,)
-        return self._follower.uses.use_all(args, keywords)
+        return self._follower.uses.give((self._recorder.known(cls, label),), args, keywords)
 
 
 def _parser(callee: Maybe) -> Parser | argparse.ArgumentParser | None:

@@ -82,8 +82,9 @@ class Conditions(Part):
         for one in node.values:
             before = self._effects.noticed()
             further = self.condition(one, scope)
-            if self._effects.noticed() != before:
-                self._follower.uses.use(tests)  # for they decide whether it gets so far
+            self._follower.uses.use_deciding(
+                tests, before
+            )  # for they decide whether it gets so far
             tests = join(tests, further.tests)
             if further.holds is ends_it:
                 return Condition(tests, ends_it)

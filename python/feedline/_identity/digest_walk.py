@@ -27,6 +27,7 @@ from feedline._identity.parts import (
     MOST_DEPTH,
     MOST_ELEMENTS,
     MOST_PARTS,
+    MOST_SHOWN,
     Part,
     is_worth_showing,
 )
@@ -199,6 +200,10 @@ class Walk:
         if isinstance(value, list | tuple) and len(value) <= MOST_ELEMENTS:
             for number, one in enumerate(value):
                 self._note(one, f"{label}[{number}]", depth + 1)
+        if type(value) is dict and len(value) <= MOST_SHOWN:
+            for key, one in value.items():
+                if type(key) is str:
+                    self._note(one, f"{label}[{key!r}]", depth + 1)
 
     def _code(self, value: Any, label: str) -> bool:
         """Functions, classes and modules: by name, and the user's by their source, elsewhere."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from feedline._identity.certainty import speaks_of_training
 from feedline._identity.parts import Part, different_parts
 from feedline._identity.plain import combined
 
@@ -29,6 +30,8 @@ class Entry(NamedTuple):
     "lazy"     its digest does; what wasn't filled yet, and has none, is like any other
     "unsure"   perhaps, if its digest does: that is said, and isn't an error
     =========  ======================================================================
+
+    Where the loader doesn't surely depend on it (``is_sure``), a difference is said, too.
     """
 
     label: str
@@ -39,6 +42,8 @@ class Entry(NamedTuple):
     why: str = ""
     # The fields of an object that counts as a whole, for messages.
     parts: tuple[Part, ...] = ()
+    # Whether the loader surely depends on it.
+    is_sure: bool = True
 
 
 def differences(
@@ -77,7 +82,18 @@ def differences(
 
 
 def how_differ(our: Entry | None, their: Entry | None) -> bool | None:
-    """True if two entries of one label differ, False if they may, None if not."""
+    """True if two entries of one label differ and that counts, False if it may, None if not."""
+    differs = _differ(our, their)
+    is_sure = any(one.is_sure for one in (our, their) if one is not None)
+    if our is not None and their is not None and our.why:
+        # A library has all options: which of them it reads isn't known.
+        inside = different_parts(our.parts, their.parts)
+        if inside and all(speaks_of_training(one.label) for one, _ in inside):
+            is_sure = False
+    return differs and is_sure
+
+
+def _differ(our: Entry | None, their: Entry | None) -> bool | None:
     one = our or their
     assert one is not None, "an entry of one of the two"
     if our is not None and their is not None and our.digest == their.digest:

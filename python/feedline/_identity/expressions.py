@@ -132,8 +132,7 @@ class Expressions(Part):
         before = self._effects.noticed()
         wanted = condition.choose([node.body], [node.orelse])
         found = join(*(self.value(one, scope) for block in wanted for one in block))
-        if self._effects.noticed() != before:
-            self._follower.uses.use(condition.tests)
+        self._follower.uses.use_deciding(condition.tests, before)
         return chosen(found, condition.tests)
 
     def of_BoolOp(self, node: ast.BoolOp, scope: Scope) -> Maybe:
@@ -142,8 +141,9 @@ class Expressions(Part):
         for one in node.values:
             before = self._effects.noticed()
             found.append(self.value(one, scope))
-            if self._effects.noticed() != before:
-                self._follower.uses.use(tests)  # for they decide whether it gets so far
+            self._follower.uses.use_deciding(
+                tests, before
+            )  # for they decide whether it gets so far
             if one is not node.values[-1]:
                 tests = join(tests, truth(found[-1]))
         return chosen(join(*found), tests)
@@ -151,6 +151,9 @@ class Expressions(Part):
     def of_UnaryOp(self, node: ast.UnaryOp, scope: Scope) -> Maybe:
         if isinstance(node.op, ast.Not):
             return self._follower.conditions.condition(node, scope).tests
+        match node:
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+                return (Known(-number, ""),)
         return derived(self.value(node.operand, scope))
 
     def of_BinOp(self, node: ast.BinOp, scope: Scope) -> Maybe:

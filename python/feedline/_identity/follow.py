@@ -3,9 +3,9 @@
 The code of ``make_loader`` isn't run but read, with the objects at hand that it refers to. A path
 such as ``args.size`` is followed for as long as it is clear where it leads: through locals, into
 the user's own functions, into the fields of the user's own objects. Where a value decides something
-or is handed to a library, it is *used*: from there on all of it counts. What is computed from it
-is ``Derived``, and uses it once it is used itself; so does a ``Choice``, which stands beside the
-things that a condition decides between.
+or is handed to a library, it is *used*: from there on all of it counts, and for sure once the
+loader is made of it. What is computed from it is ``Derived``, and uses it once it is used itself;
+so does a ``Choice``, which stands beside the things that a condition decides between.
 
 =====================  =====================================================================
 ``values``             what an expression may stand for
@@ -30,6 +30,7 @@ things that a condition decides between.
 ``modules``            what is imported
 ``uses``               what counts, and what its code reaches
 ``objects``            which methods of an object others call
+``certainty``          whether the loader surely depends on what is used
 ``recorder``           what has counted, by its label; ``entries`` is what comes of it
 =====================  =====================================================================
 """

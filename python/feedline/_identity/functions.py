@@ -16,6 +16,7 @@ from feedline._identity.origin import is_user_function
 from feedline._identity.part import Part
 from feedline._identity.values import (
     Atom,
+    Derived,
     Items,
     Known,
     Made,
@@ -51,6 +52,7 @@ class _Returned(NamedTuple):
     has_effects: bool
     raises: bool
     reads: Mapping[Place, int] = {}
+    is_outside: bool = False
 
 
 class Functions(Part):
@@ -97,9 +99,9 @@ class Functions(Part):
         is_sent = function.__module__ == "__main__"
         node = sources.find(code, is_sent=is_sent)
         if node is None:
-            self._effects.count += 1
+            self._effects.outside += 1
             self._use_code(function, owned, variables)
-            return self._follower.uses.use_all(args, keywords)
+            return self._follower.uses.give((), args, keywords)
         self._recorder.note_source(
             label, sources.shown(node, code.co_filename), sources.digest_of(node)
         )
@@ -136,9 +138,9 @@ class Functions(Part):
         is_plain = has_options and function.__closure__ is None
         node = sources.find(function.__code__, is_sent=False) if is_plain else None
         if node is None:
-            self._effects.count += 1
+            self._effects.outside += 1
             self._recorder.note_given(function, given)
-            return self._follower.uses.use_all(args, keywords)
+            return self._follower.uses.give((self._recorder.known(function, ""),), args, keywords)
         defaults: dict[str, Maybe] = {
             name: (self._recorder.known(one, f"{function.__qualname__}({name})"),)
             for name, one in _defaults(function).items()
@@ -199,12 +201,15 @@ class Functions(Part):
             tuple(tuple(map(key_of, one)) for one in args),
             tuple((name, tuple(map(key_of, one))) for name, one in sorted(keywords.items())),
         )
-        before = self._returned.get(key)
+        # What is run within code that isn't sure to count may have to be run for sure later.
+        is_sure = self._recorder.certainty.is_sure
+        before = self._returned.get((True, key)) or self._returned.get((is_sure, key))
         if before is not None and (
             self._changes.are_current(before.reads) or self._repeats[key] >= _MOST_REPEATS
         ):
             self._changes.read_again(before.reads)
             self._effects.count += before.has_effects
+            self._effects.outside += before.is_outside
             self._effects.raises += before.raises
             return before.value
         given = join(*args, *keywords.values())
@@ -212,21 +217,24 @@ class Functions(Part):
         is_there = all(isinstance(one, Known | Table | Made) for one in given)
         most = _MOST_LEVELS if is_there else _MOST_ROUNDS
         if self._rounds[id(node)] >= most:
-            self._effects.count += 1
-            return self._follower.uses.use_all(args, keywords)
+            self._effects.outside += 1
+            self._follower.uses.use_beside(given)
+            return derived(
+                tuple(one for one in given if isinstance(one, Derived) or _is_value(one))
+            )
         context = (key_of(atom), id(node))
         made = tuple(key_of(one) for one in given if not isinstance(one, Known))
         contexts = self._contexts.setdefault(context, {})
         if made and made not in contexts and len(contexts) >= _MOST_CONTEXTS:
             for one in given:
                 self._follower.uses.use(join(*one.fields.values()) if isinstance(one, Made) else ())
-            self._effects.count += 1
+            self._effects.outside += 1
             self._follower.uses.use_all(args, keywords)
             return derived(*(one for several in contexts.values() for one in several))
         if len(self._returned) >= _MOST_CALLS:
             self._recorder.say_opaque("make_loader", f"what follows after {_MOST_CALLS:,} calls")
-            self._effects.count += 1
-            return self._follower.uses.use_all(args, keywords)
+            self._effects.outside += 1
+            return self._follower.uses.give((), args, keywords)
         if self._depth >= _MOST_DEPTH or self.nesting >= _MOST_NESTING:
             # Its result counts as a whole, since who called it goes on without.
             rounds = self._rounds.copy()
@@ -241,18 +249,14 @@ class Functions(Part):
                     self._rounds = before
 
             self._effects.count += 1
-            self._follower.uses.todo.append(later)
+            self._follower.uses.todo.append((is_sure, later))
             self._recorder.alive.append(node)
             return ()
         self._repeats[key] += 1
         # Until it has returned, a function that calls itself returns nothing that is known.
-        self._returned[key] = _Returned((), has_effects=True, raises=True)
+        self._returned[is_sure, key] = _Returned((), has_effects=True, raises=True)
         self._recorder.alive += [atom, *args, *keywords.values()]
-        effects, raises, mutations = (
-            self._effects.count,
-            self._effects.raises,
-            self._effects.mutations,
-        )
+        effects, raises, mutations, outside = self._effects.noticed()
         tests, self._effects.tests = self._effects.tests, ()
         receiver = next(iter(args[0]), None) if owner is not None and args else None
         scope = Scope({}, outer, globals_, owner, receiver)
@@ -268,8 +272,12 @@ class Functions(Part):
             self._rounds[id(node)] -= 1
         # Whoever calls it doesn't know what decides about it there.
         self._effects.count += self._effects.mutations > mutations
-        self._returned[key] = _Returned(
-            value, self._effects.count > effects, self._effects.raises > raises, reads
+        self._returned[is_sure, key] = _Returned(
+            value,
+            self._effects.count > effects,
+            self._effects.raises > raises,
+            reads,
+            self._effects.outside > outside,
         )
         if made:
             contexts.setdefault(made, []).append(value)
@@ -320,6 +328,11 @@ class Functions(Part):
             scope.variables[given.kwarg.arg] = (Table(dict(left)),)
         else:
             self._follower.uses.use_all([], left)
+
+
+def _is_value(atom: Atom) -> bool:
+    kinds = (str, bytes, bool, int, float, type(None))
+    return isinstance(atom, Known) and isinstance(atom.value, kinds)
 
 
 def _defaults(function: types.FunctionType) -> dict[str, Any]:

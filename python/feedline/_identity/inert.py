@@ -17,6 +17,9 @@ _CLASSES = {"torch.device", "torch.Size", "torch.Tensor"}
 # What draws random numbers changes what is drawn next; what has an `out` changes that.
 _RANDOM = ("rand", "normal", "bernoulli", "multinomial", "poisson", "seed", "set_", "init")
 _CHANGES = {"out", "generator"}
+_IN_PLACE = {"builtins", "random", "numpy", "torch", "heapq", "bisect", "operator", "_operator"}
+# What puts something into a file changes none of what is loaded.
+_WRITES = ("save", "dump", "write")
 _OF_NUMPY = frozenset(
     {
         *("arange", "array", "asarray", "zeros", "ones", "full", "linspace", "logspace", "eye"),
@@ -43,3 +46,16 @@ def is_inert_function(function: Any, keywords: Iterable[str]) -> bool:
         if is_torch and not name.endswith("_") and not name.startswith(_RANDOM):
             return True
     return name in _OF_NUMPY and numpy is not None and getattr(numpy, name, None) is function
+
+
+def changes_in_place(function: Any) -> bool:
+    """Whether a library's function may change what it is given: known of Python's and NumPy's."""
+    module = str(getattr(function, "__module__", None) or "").partition(".")[0]
+    name = str(getattr(function, "__name__", ""))
+    return module in _IN_PLACE and not name.startswith(_WRITES)
+
+
+def sets_state(function: Any) -> bool:
+    """Whether a library's function sets what others of its functions do from then on."""
+    name = getattr(function, "__name__", "")
+    return isinstance(name, str) and ("seed" in name or name.startswith("set_default"))

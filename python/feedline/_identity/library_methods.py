@@ -133,27 +133,32 @@ class LibraryMethods(Part):
         if isinstance(receiver, Known) and name in _ADDS and takes_additions(value):
             self._add(receiver, args, keywords)
             return ()
-        self._effects.count += not isinstance(receiver, Array)
+        self._effects.outside += not isinstance(receiver, Array)
         self._follower.files.call_named(name, args)
         if isinstance(receiver, Items) and name in ("pop", "popleft"):
             return join(*receiver.items)
         if isinstance(receiver, Parser):
             return self._declare(receiver, name, args, keywords)
         if isinstance(receiver, Array):
+            for one in join(*args) if name == "shuffle" else ():
+                self._follower.uses.tell(one, (receiver,))
             self._follower.uses.add_source(receiver, join(*args, *keywords.values()))
             return derived((receiver,))
         if isinstance(receiver, Items | Table | Derived):
             # Whatever it does, with what it is given: to the container, or with it.
-            self._follower.uses.use_all(args, keywords)
-            return derived((receiver,))
+            given = join(*args, *keywords.values())
+            self._follower.uses.use_beside(given)
+            self._follower.uses.tell(receiver, given)
+            return derived((receiver,), given)
         if name in _ADDS:
             self._recorder.note_filled(receiver)
         # What a base class is told when an object is made says nothing of the object's methods.
         if isinstance(receiver, Parent) and name in ("__init__", "__new__"):
             owner = receiver.owner if isinstance(receiver.owner, type) else object
             return self._follower.uses.use_all(args, what_is_loaded(owner, keywords))
-        self._follower.uses.use((receiver,))
-        return self._follower.uses.use_all(args, keywords)
+        for one in (receiver, *join(*args)) if name == "shuffle" else (receiver,):
+            self._follower.uses.tell(one, join((receiver,), *args, *keywords.values()))
+        return self._follower.uses.give((receiver,), args, keywords)
 
     def _add(self, receiver: Known, args: list[Maybe], keywords: dict[str, Maybe]) -> None:
         """``append`` and its like, of a container that exists."""

@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from feedline._identity.certainty import Certainty, speaks_of_training
 from feedline._identity.digests import Digester, Meet
 from feedline._identity.entries import Entry, folded
 from feedline._identity.origin import is_user_module, library_bases, package_version
@@ -40,6 +41,9 @@ class Recorder:
         ``use_target`` of what a configuration names for a library to make.
         """
         self._use_target = use_target
+        self.certainty = Certainty()
+        # Labels of what surely counts.
+        self._sure: set[str] = set()
         # The function that is followed first.
         self.root: Any = None
         self._root_globals = root_globals
@@ -89,6 +93,8 @@ class Recorder:
 
     def put(self, label: str, value: Any) -> None:
         """A value counts, under a label."""
+        if self.certainty.is_sure:
+            self._sure.add(label)
         values = self._values.setdefault(label, [])
         if not any(one is value for one in values[-8:]):
             values.append(value)
@@ -97,7 +103,7 @@ class Recorder:
         self._digester.say_opaque(label, what)
 
     def note_absent(self, label: str) -> None:
-        self._texts.setdefault(label, Entry(label, ABSENT, ABSENT))
+        self._note(Entry(label, ABSENT, ABSENT))
 
     def note_path(self, value: Any, label: str) -> None:
         """A path that is relative means another file elsewhere; so does a list of them."""
@@ -108,7 +114,12 @@ class Recorder:
         text = str(value)
         if "\n" not in text and "\0" not in text and not os.path.isabs(text):
             path = os.path.realpath(text)
-            self._texts.setdefault(label, Entry(label, path, path, "path"))
+            self._note(Entry(label, path, path, "path"))
+
+    def _note(self, entry: Entry) -> None:
+        known = self._texts.get(entry.label)
+        is_sure = self.certainty.is_sure or (known is not None and known.is_sure)
+        self._texts[entry.label] = (known or entry)._replace(is_sure=is_sure)
 
     def note_source(self, label: str, text: str, digest: str) -> None:
         """The source of a function; two of one name are told apart by their order."""
@@ -177,10 +188,13 @@ class Recorder:
             new = [label for label, one in self._values.items() if done.get(label, 0) < len(one)]
             if not new:
                 break
-            for label in new:
+            # First what surely counts, for so does whatever it leads to.
+            sure = [label for label in new if label in self._sure]
+            for label in sure or new:
                 first, done[label] = done.get(label, 0), len(self._values[label])
-                for value in self._values[label][first : done[label]]:
-                    self._enter(self._numbered(label, value), value, 3)
+                with self.certainty.of(label in self._sure):
+                    for value in self._values[label][first : done[label]]:
+                        self._enter(self._numbered(label, value), value, 3)
 
     def entries(self) -> list[Entry]:
         for label, (what, digest) in self._digester.unsure.items():
@@ -209,7 +223,12 @@ class Recorder:
             is_unfilled = kind == "lazy" and is_empty
             digest = "" if is_unfilled else self._digester.digest(value, label)
             parts = tuple(self._digester.parts(value))
-            self._texts[label] = Entry(label, shown(value), digest, kind, why, parts)
+            if label in self._given_to and hasattr(value, "keys"):
+                why = f"all of {label} goes to {self._given_to[label]}"
+            known = self._texts.get(label)
+            is_sure = self.certainty.is_sure and not (why and speaks_of_training(label))
+            is_sure = is_sure or label in self._sure or (known is not None and known.is_sure)
+            self._texts[label] = Entry(label, shown(value), digest, kind, why, parts, is_sure)
             return
         if label in self._given_to:
             why = f"all of {label} goes to {self._given_to[label]}"

@@ -12,7 +12,15 @@ from feedline._identity.files import Content
 from feedline._identity.modules import imported_from
 from feedline._identity.origin import is_user_class
 from feedline._identity.part import Part
-from feedline._identity.syntax import assigned, captured, leaves, name_of, raises_again
+from feedline._identity.syntax import (
+    assigned,
+    captured,
+    leaves,
+    leaves_loop,
+    name_of,
+    raises_again,
+    returns,
+)
 from feedline._identity.values import (
     MOST_ALTERNATIVES,
     Atom,
@@ -21,6 +29,7 @@ from feedline._identity.values import (
     Items,
     Known,
     LocalClass,
+    Made,
     Maybe,
     Scope,
     Table,
@@ -55,7 +64,10 @@ class Statements(Part):
         if isinstance(node, ast.Lambda):
             return self._follower.expressions.value(node.body, scope)
         self.block(sources.without_docstring(node.body), scope)
-        return scope.returned
+        if scope.before_leaving is not None:
+            # Whether it gets to its end decides what it returns, and whether the rest is done.
+            self._follower.uses.use_deciding(scope.leaving, scope.before_leaving)
+        return chosen(scope.returned, scope.leaving)
 
     def block(self, statements: list[ast.stmt], scope: Scope) -> None:
         self._follower.functions.nesting += 1
@@ -145,18 +157,25 @@ class Statements(Part):
         Blocks that only print, log, or make a folder for that make none. One that sets variables
         does where they are used.
         """
-        effects, raises = self._effects.count, self._effects.raises
+        before = self._effects.noticed()
         around, self._effects.tests = (
             self._effects.tests,
             join(self._effects.tests, tests),
         )
         self._branches(blocks, scope)
         self._effects.tests = around
-        if self._effects.count > effects or any(map(leaves, blocks)):
+        if any(map(returns, blocks)) and not any(map(leaves_loop, blocks)):
+            scope.leaving = join(scope.leaving, tests)
+            scope.before_leaving = scope.before_leaving or self._effects.noticed()
+        elif any(map(leaves, blocks)):
+            self._effects.count += 1
+        if self._effects.count > before[0]:
             self._follower.uses.use(tests)
             self._effects.count += 1
             return
-        if self._effects.raises > raises:
+        if self._effects.outside > before[3]:
+            self._follower.uses.use_beside(tests)
+        if self._effects.raises > before[1]:
             self._follower.uses.add_item(self._raise_tests, tests)
         for name in {name for block in blocks for name in assigned(block)}:
             scope.variables[name] = chosen(scope.variables.get(name, ()), tests)
@@ -202,11 +221,14 @@ class Statements(Part):
             value = self._follower.expressions.value(item.context_expr, scope)
             self._use_suppressing(item.context_expr)
             is_file = bool(value) and all(map(_is_file, value))
-            if not is_file:
+            if any(map(_is_user_object, value)):
+                self._effects.count += 1
                 self._follower.uses.use(value)
-            self._effects.count += not is_file
+            elif not is_file:
+                self._effects.outside += 1
+                self._follower.uses.use_beside(value)
             if item.optional_vars is not None:
-                self.assign(item.optional_vars, value if is_file else (), scope)
+                self.assign(item.optional_vars, value if is_file else derived(value), scope)
         self.block(node.body, scope)
 
     on_AsyncWith = on_With
@@ -357,6 +379,11 @@ def _has_name(element: Maybe, *, is_by_name: bool) -> bool:
 def _is_file(atom: Atom) -> bool:
     """What ``open`` gives."""
     return isinstance(atom, Known) and (not atom.label or isinstance(atom.value, Content))
+
+
+def _is_user_object(atom: Atom) -> bool:
+    is_known = isinstance(atom, Known) and is_user_class(type(atom.value))
+    return is_known or isinstance(atom, Made)
 
 
 def _is_plain(atom: Atom) -> bool:

@@ -7,7 +7,15 @@ import ast
 
 def leaves(block: list[ast.stmt]) -> bool:
     """Whether what stands after a block may be left out."""
-    kinds = (ast.Return, ast.Break, ast.Continue)
+    return returns(block) or leaves_loop(block)
+
+
+def returns(block: list[ast.stmt]) -> bool:
+    return any(isinstance(one, ast.Return) for statement in block for one in ast.walk(statement))
+
+
+def leaves_loop(block: list[ast.stmt]) -> bool:
+    kinds = (ast.Break, ast.Continue)
     return any(isinstance(one, kinds) for statement in block for one in ast.walk(statement))
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from feedline._identity.command_line import CommandLine, Parser
 from feedline._identity.files import Content
+from feedline._identity.inert import changes_in_place, sets_state
 from feedline._identity.origin import is_container, is_user, is_user_class, is_user_function
 from feedline._identity.part import Part
 from feedline._identity.values import (
@@ -35,7 +36,9 @@ from feedline._identity.values import (
     Table,
     Truth,
     TypeOf,
+    arrays_of,
     chosen,
+    is_constant,
     join,
     parts_without,
 )
@@ -54,13 +57,18 @@ class Uses(Part):
         """Nothing was used yet."""
         super().__init__(follower)
         # What is still to be followed.
-        self.todo: list[Callable[[], object]] = []
-        # By address: what is, or was.
-        self._begun: set[Any] = set()
+        self.todo: list[tuple[bool, Callable[[], object]]] = []
+        # By address: what is, or was; with whether it surely counts.
+        self._begun: dict[Any, bool] = {}
+        self.certainty = follower.recorder.certainty
         # By class: how many objects of it a digest has met.
         self._met: collections.Counter[type] = collections.Counter()
-        # By address: objects that count as a whole, so that all that is set on them does.
+        # By address: objects that count as a whole, so that all that is set on them does; and those
+        # that surely do.
         self.recorded: set[int] = set()
+        self._recorded_surely: set[int] = set()
+        # By address: what a library's code was told about an object, by its methods.
+        self._told: dict[int, Array] = {}
         # By address: fields that the user's code sets on objects that exist already.
         self.written: dict[int, dict[str, Maybe]] = {}
 
@@ -73,18 +81,17 @@ class Uses(Part):
             if isinstance(atom, Known):
                 self.record(atom.value, atom.label)
             elif isinstance(atom, Truth | TypeOf | Membership):
-                if not atom.is_used:
-                    atom.is_used = True
+                if self._is_new(atom):
                     left += reversed(self._follower.conditions.tested(atom))
                     self._recorder.alive.append(atom)
             elif isinstance(atom, Items | Table | Derived | Choice):
-                if not atom.is_used:
-                    atom.is_used = True
+                if self._is_new(atom):
                     left += [one for part in reversed(atom.parts()) for one in reversed(part)]
                     self._recorder.alive.append(atom)
                 if isinstance(atom, Items):
                     self.use_order(atom)
             elif isinstance(atom, Made):
+                self._use_told(id(atom))
                 self.once(
                     id(atom), functools.partial(self._follower.objects.escape, atom, atom.cls, "")
                 )
@@ -104,14 +111,84 @@ class Uses(Part):
                 self._recorder.alive.append(atom)
 
     def follow_all(self) -> None:
-        """Follow what is still to be followed."""
+        """Follow what is still to be followed, and first what surely counts."""
         while self.todo:
-            self.todo.pop(0)()
+            at = next((at for at, (is_sure, _) in enumerate(self.todo) if is_sure), 0)
+            is_sure, act = self.todo.pop(at)
+            with self.certainty.of(is_sure):
+                act()
 
     def use_all(self, args: list[Maybe], keywords: dict[str, Maybe]) -> Maybe:
         for one in (*args, *keywords.values()):
             self.use(one)
         return ()
+
+    def use_beside(self, *all_of: Maybe) -> None:
+        """Code that isn't followed gets this: what it does with it isn't known."""
+        with self.certainty.beside():
+            for one in all_of:
+                self.use(one)
+
+    def use_deciding(self, tests: Maybe, before: tuple[int, int, int, int]) -> None:
+        """What decides whether code ran counts if that did anything since ``noticed()``."""
+        if self._effects.noticed() != before:
+            is_own = self._effects.own() != before[:3]
+            with self.certainty.of(is_own and self.certainty.is_sure):
+                self.use(tests)
+
+    def give(self, callee: Maybe, args: list[Maybe], keywords: dict[str, Maybe]) -> Maybe:
+        """A library's code gets this: it counts for sure once what comes of it does."""
+        given = join(*args, *keywords.values())
+        codes = [one.value for one in callee if isinstance(one, Known)]
+        if any(map(sets_state, codes)):
+            # A seed, or what a library makes by default from now on: what follows depends on it.
+            self._effects.count += 1
+            self.use(given)
+        for one in given if any(map(changes_in_place, codes)) else keywords.get("out", ()):
+            if not isinstance(one, Choice) and len(given) > 1:
+                self.tell(one, tuple(other for other in given if other is not one))
+        self.use_beside(callee, given)
+        makes_object = any(isinstance(one, type) for one in codes)
+        return (Array(join(callee, given), fields=dict(keywords) if makes_object else {}),)
+
+    def tell(self, atom: Atom, value: Maybe) -> None:
+        """A library's code may put this into an object: it counts once the object does."""
+        if isinstance(atom, Items | Table):
+            atom.count = join(atom.count, parts_without(value, atom))
+            self._use_added(atom, value)
+            return
+        inside = arrays_of((atom,))
+        for one in inside:
+            self.add_source(one, value)
+        if inside or is_constant(atom):
+            return
+        if not isinstance(atom, Known | Made):
+            self.use(value)  # for it isn't known who else has it
+            return
+        address = id(atom.value if isinstance(atom, Known) else atom)
+        self._recorder.alive.append(atom)
+        is_sure = address in self._recorded_surely
+        told = self._told.setdefault(address, Array((), is_used=is_sure, is_sure=is_sure))
+        self.add_source(told, tuple(one for one in value if one is not atom))
+
+    def _use_told(self, address: int) -> None:
+        if self.certainty.is_sure:
+            self._recorded_surely.add(address)
+        if address in self._told:
+            self.use((self._told[address],))
+
+    def _is_new(self, atom: Items | Table | Derived | Choice) -> bool:
+        """Whether something wasn't used yet, or not for sure; it is from now on."""
+        is_new = not atom.is_used or (self.certainty.is_sure and not atom.is_sure)
+        atom.is_used = True
+        atom.is_sure = atom.is_sure or self.certainty.is_sure
+        return is_new
+
+    def _use_added(self, atom: Items | Table | Array, value: Maybe) -> None:
+        """What is added to something that is used already."""
+        if atom.is_used:
+            with self.certainty.of(atom.is_sure):
+                self.use(value)
 
     def use_order(self, items: Items) -> None:
         if items.order is not None:
@@ -122,8 +199,7 @@ class Uses(Part):
         self._changes.change(items, ...)
         items.items.append(chosen(value, self._effects.tests))
         items.count = join(items.count, self._effects.tests)
-        if items.is_used:
-            self.use(join(value, self._effects.tests))
+        self._use_added(items, join(value, self._effects.tests))
 
     def add_entry(self, table: Table, key: Any, value: Maybe) -> None:
         value = chosen(value, self._effects.tests)
@@ -131,24 +207,21 @@ class Uses(Part):
             self._changes.change(table, key)
         table.items[key] = value
         table.count = join(table.count, self._effects.tests)
-        if table.is_used:
-            self.use(value)
+        self._use_added(table, value)
 
     def add_rest(self, table: Table, value: Maybe) -> None:
         value = chosen(value, self._effects.tests)
         if len(join(table.rest, value)) != len(table.rest):
             self._changes.change(table, ...)
         table.rest = join(table.rest, value)
-        if table.is_used:
-            self.use(value)
+        self._use_added(table, value)
 
     def add_source(self, one: Array, value: Maybe) -> None:
         """An array is changed in its place."""
         self._effects.mutations += 1
         value = chosen(parts_without(value, one), parts_without(self._effects.tests, one))
-        one.sources = join(one.sources, value)
-        if one.is_used:
-            self.use(value)
+        one.sources, one.fields = join(one.sources, value), {}
+        self._use_added(one, value)
 
     def _key(self, atom: Function | Bound | Partial) -> Any:
         if isinstance(atom, Function):
@@ -169,9 +242,10 @@ class Uses(Part):
         self.use(self._follower.classes.construct(cls, [], {}))
 
     def once(self, key: Any, act: Callable[[], object]) -> None:
-        if key not in self._begun:
-            self._begun.add(key)
-            self.todo.append(act)
+        is_sure = self.certainty.is_sure
+        if key not in self._begun or (is_sure and not self._begun[key]):
+            self._begun[key] = is_sure
+            self.todo.append((is_sure, act))
 
     def record(self, value: Any, label: str) -> None:
         """An object that exists: its content, and what its code reaches."""
@@ -180,6 +254,7 @@ class Uses(Part):
             return
         self._recorder.alive.append(value)
         self.recorded.add(id(value))
+        self._use_told(id(value))
         self._follower.additions.use(value)
         if compared_as_a_whole(value):
             for one in list(self.written.get(id(value), {}).values()):

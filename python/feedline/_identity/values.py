@@ -42,6 +42,9 @@ class Scope:
     owner: Any = None
     receiver: Atom | None = None
     returned: Maybe = ()
+    # What decides whether it returns before its end, and what had been done until then.
+    leaving: Maybe = ()
+    before_leaving: tuple[int, int, int, int] | None = None
     declared_global: set[str] = field(default_factory=set)
 
 
@@ -93,6 +96,7 @@ class Items:
     # What decides how many there are.
     count: Maybe = ()
     is_used: bool = False
+    is_sure: bool = False
 
     def parts(self) -> list[Maybe]:
         return [*self.items, self.count]
@@ -110,6 +114,7 @@ class Table:
     # What decides how many there are.
     count: Maybe = ()
     is_used: bool = False
+    is_sure: bool = False
 
     def parts(self) -> list[Maybe]:
         return [*self.items.values(), self.rest, self.count]
@@ -133,6 +138,7 @@ class Derived:
     value: Any = UNKNOWN
     folds: int = 0
     is_used: bool = False
+    is_sure: bool = False
 
     def parts(self) -> list[Maybe]:
         return [self.sources]
@@ -141,6 +147,9 @@ class Derived:
 @dataclass(eq=False)
 class Array(Derived):
     """What a library has made of other things, which may be changed in its place."""
+
+    # What an object was made of, by keyword: it has it under the same name, until it is changed.
+    fields: dict[str, Maybe] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -169,6 +178,7 @@ class Choice:
 
     tests: Maybe
     is_used: bool = False
+    is_sure: bool = False
 
     def parts(self) -> list[Maybe]:
         return [self.tests]
@@ -351,7 +361,8 @@ def key_of(atom: Atom) -> tuple[Any, ...]:
     if isinstance(atom, Derived):
         value = None if atom.value is UNKNOWN else atom.value
         sources = [key_of(one) for part in atom.parts() for one in part]
-        return (type(atom), value, *sources)
+        fields = atom.fields if isinstance(atom, Array) else ()
+        return (type(atom), value, *sources, *fields)
     if isinstance(atom, Choice):
         return (Choice, *map(key_of, atom.tests))
     return (id(atom),)
