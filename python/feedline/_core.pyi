@@ -9,6 +9,7 @@ __all__ = [
     "Draws",
     "Exported",
     "FeedCore",
+    "PackedSamples",
     "Plan",
     "PoolOwner",
     "PoolWorker",
@@ -172,6 +173,14 @@ class Draws:
         number: Callable[[Any], int],
     ) -> Draws: ...
     def batch(self, keys: Sequence[Any], epoch: int) -> Any: ...
+
+@final
+class PackedSamples:
+    @staticmethod
+    def pack(samples: list[Any]) -> PackedSamples | None: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, at: Any, /) -> Any: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
 
 @final
 class PoolOwner:

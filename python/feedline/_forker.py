@@ -27,7 +27,7 @@ import traceback
 from multiprocessing import reduction
 from typing import Any
 
-from feedline import _pool_worker
+from feedline import _folder_index, _pool_worker
 from feedline._pool_worker import STACK_SIGNAL, Job
 
 MESSAGE = struct.Struct("<cII")
@@ -59,6 +59,10 @@ def _descriptor(duplicate: Any) -> Descriptor:
 def run(control: socket.socket, board: Descriptor, arena: Descriptor, sizes: Any, job: Job) -> None:
     """Serve the training job until it is gone."""
     workers, slots, arena_bytes = sizes
+    if job.indexes is not None:
+        _folder_index.put(job.indexes, keep_lists=True)
+    else:
+        _folder_index.put(_folder_index.pack(job.dataset), keep_lists=False)
     forker = Forker(control, (board.fd, workers, slots, arena.fd, arena_bytes), job)
     forker.serve()
 

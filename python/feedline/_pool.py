@@ -13,7 +13,7 @@ from typing import Any
 
 from torch._utils import ExceptionWrapper
 
-from feedline import _forker, _sample, _whole_batch
+from feedline import _folder_index, _forker, _sample, _whole_batch
 from feedline._core import PoolOwner, without_batches
 from feedline._errors import WorkerError
 from feedline._pool_worker import Job
@@ -77,6 +77,8 @@ class Pool:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         _controls.add(ours)
+        if context.get_start_method() == "fork":
+            job.indexes = _folder_index.pack(job.dataset)
         arguments = (
             *(theirs, _forker.Descriptor(board), _forker.Descriptor(arena)),
             *((workers, slots, arena_bytes), job),
@@ -91,6 +93,7 @@ class Pool:
             raise
         finally:
             theirs.close()
+            job.indexes = None
         self._control = ours
         self._unread = b""
         self._close = weakref.finalize(self, _close, self._owner, ours, process, self._pid)

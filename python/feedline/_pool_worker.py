@@ -22,6 +22,7 @@ from torch.utils.data import _utils, default_collate
 
 from feedline import _sample, _whole_batch
 from feedline._core import PoolWorker
+from feedline._folder_index import Indexes
 
 # Of those that the system doesn't use; asks a worker for its stack.
 STACK_SIGNAL = signal.SIGRTMIN + 5
@@ -43,6 +44,8 @@ class Job:
     num_workers: int
     seed: int
     base_seed: int
+    indexes: Indexes | None = None
+    """Packed in the training job, for a forker that is forked from it."""
 
 
 class Hooks:

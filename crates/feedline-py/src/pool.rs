@@ -1,12 +1,13 @@
 //! A loader's pool, for Python: the owner's end in the training job, a worker's end in each worker process.
 //!
 //! `owner` hands out batches; `worker` does what they are filled by, `in_process` the same without workers; `maker` calls the dataset; `sample` copies a sample into its slots; `generators` seeds the draws of each
-//! sample. What a pool decides is in `feedline_data::pool`.
+//! sample; `packed_samples` is the index of a folder dataset. What a pool decides is in `feedline_data::pool`.
 
 mod generators;
 mod in_process;
 mod maker;
 mod owner;
+mod packed_samples;
 mod sample;
 mod worker;
 
@@ -14,6 +15,7 @@ use pyo3::prelude::*;
 
 pub use self::in_process::Draws;
 pub use self::owner::{PoolOwner, WholeBatch};
+pub use self::packed_samples::PackedSamples;
 pub use self::worker::PoolWorker;
 
 /// Calls a function whose forks never look at a batch of this process: nothing is copied for them.
