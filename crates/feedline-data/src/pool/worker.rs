@@ -74,9 +74,14 @@ impl Worker {
         self.board.begin_part(self.number, sample);
     }
 
-    /// Where the lanes are described, as the owner says now.
-    pub fn lanes(&self, at: &Assignment) -> u64 {
-        self.board.task_word(at.ticket, task::LANES)
+    /// Where the lanes are described, as the owner says now; with them comes where the batch stands.
+    pub fn lanes(&self, at: &mut Assignment) -> u64 {
+        let word = |word| self.board.task_word(at.ticket, word);
+        // The lanes first: the owner says them last, so whoever sees them sees the rest.
+        let lanes = word(task::LANES);
+        let (out, out_len) = (word(task::OUT), word(task::OUT_LEN));
+        at.task = Task { out, out_len, lanes, ..at.task };
+        lanes
     }
 
     /// Describes a sample to the owner, which says where the lanes are. False if the pool was closed.
@@ -92,9 +97,7 @@ impl Worker {
 
     fn ask(&self, at: &mut Assignment, question: u32, detail: u64, poll: impl FnMut() -> bool) -> bool {
         let is_answered = self.board.ask(self.number, question, detail, poll);
-        let word = |word| self.board.task_word(at.ticket, word);
-        let (out, out_len, lanes) = (word(task::OUT), word(task::OUT_LEN), word(task::LANES));
-        at.task = Task { out, out_len, lanes, ..at.task };
+        self.lanes(at);
         // The time until the answer was the owner's.
         self.board.begin_part(self.number, self.board.at_work(self.number).map_or(0, |at| at.part));
         is_answered

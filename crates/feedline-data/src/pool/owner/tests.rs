@@ -221,3 +221,20 @@ fn a_worker_that_is_late_is_named_with_its_sample() {
     fill(&one, &at);
     assert_eq!(owner.late(Duration::ZERO), []);
 }
+
+#[test]
+fn a_run_that_was_taken_before_the_lanes_were_known_has_its_place_when_they_are() {
+    let mut owner = owner(2);
+    let (one, two) = (worker(&owner, 0), worker(&owner, 1));
+    owner.offer(Keys::Numbers(&[5, 6]), 0);
+    let (mut first, mut second) = (next(&one), next(&two));
+    assert_eq!((one.lanes(&mut first), second.task.out), (0, 0));
+    // The first worker's question is answered before the second one looks for the lanes.
+    owner.describe(Some((Lanes::new(vec![LEN]), b"numbers")));
+    assert_ne!(two.lanes(&mut second), 0);
+    one.lanes(&mut first);
+    fill(&one, &first);
+    fill(&two, &second);
+    owner.collect();
+    assert_eq!(made(owner.take(true)), [5, 6]);
+}
