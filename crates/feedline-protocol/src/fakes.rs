@@ -155,6 +155,8 @@ pub(crate) struct PageWords {
     pub wakes_up_first: Cell<bool>,
     pub cursor: Cell<u64>,
     pub leases: Cell<u32>,
+    /// The join since which the server counts it.
+    pub counted: Cell<u64>,
 }
 
 pub(crate) type Page = Rc<PageWords>;
@@ -174,6 +176,10 @@ impl MemberPage for Page {
 
     fn cut_off(&self) -> bool {
         self.is_resting.get() && !self.wakes_up_first.get()
+    }
+
+    fn count(&self, join: u64) {
+        self.counted.set(join);
     }
 
     fn cursor(&self) -> u64 {

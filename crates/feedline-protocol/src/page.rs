@@ -101,6 +101,9 @@ pub trait MemberPage {
     fn is_resting(&self) -> bool;
     /// The server goes on without it, if it still rests: one of the two comes first.
     fn cut_off(&self) -> bool;
+    /// Tells the consumer that [`HeadPage::set_joined`] counts it since this join: should the server die before it answers, the
+    /// consumer knows whether the next server waits for it.
+    fn count(&self, join: u64);
     /// One past the newest sample that it took.
     fn cursor(&self) -> u64;
     /// How many leases it holds.

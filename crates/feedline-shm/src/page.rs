@@ -286,6 +286,10 @@ impl MemberPage for CursorHandle {
         (**self).cut_off()
     }
 
+    fn count(&self, join: u64) {
+        (**self).count(join);
+    }
+
     fn cursor(&self) -> u64 {
         self.cursor.load(Ordering::Relaxed)
     }

@@ -94,6 +94,8 @@ pub struct CursorWords {
     pub waited_nanos: AtomicU64,
     /// Samples that were overwritten before they were handed out.
     pub skipped: AtomicU64,
+    /// Written by the server: the join since which it counts this consumer.
+    counted: AtomicU64,
 }
 
 impl Default for HeadWords {
@@ -132,6 +134,7 @@ impl Default for CursorWords {
             samples: AtomicU64::new(0),
             waited_nanos: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
+            counted: AtomicU64::new(0),
         }
     }
 }
@@ -369,6 +372,16 @@ impl CursorWords {
     /// The server goes on without it, if it still rests: one of the two comes first.
     pub fn cut_off(&self) -> bool {
         self.rest.compare_exchange(RESTING, CUT_OFF, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// The server counts this consumer since this join, and has said so in the head page.
+    pub fn count(&self, join: u64) {
+        self.counted.store(join, Ordering::Release);
+    }
+
+    /// The join since which the server counts this consumer.
+    pub fn counted(&self) -> u64 {
+        self.counted.load(Ordering::Acquire)
     }
 
     /// What the consumer reports: its epoch, and the oldest sample that it needs. `None` while the words are still those of

@@ -99,7 +99,8 @@ impl Consumer {
         self.check_run(welcome.run, link.server_pid())?;
         self.check_order(&welcome.order, link.server_pid());
         self.order = welcome.order;
-        let mark = self.machine.reconnect(welcome.ring.consumer_shape(), self.link.server_pid(), &*self.head);
+        let (shape, counted) = (welcome.ring.consumer_shape(), self.table.page().counted());
+        let mark = self.machine.reconnect(shape, self.link.server_pid(), &*self.head, counted);
         let head = Arc::new(welcome.head);
         // Batches that were handed out keep the old ring, which nobody writes to any more.
         self.table = LeaseTable::new(Arc::clone(&head), welcome.page, welcome.bell, 0, 0);

@@ -36,6 +36,10 @@ impl MemberPage for Page {
         self.handle.cut_off()
     }
 
+    fn count(&self, join: u64) {
+        self.handle.count(join);
+    }
+
     fn cursor(&self) -> u64 {
         MemberPage::cursor(&self.handle)
     }

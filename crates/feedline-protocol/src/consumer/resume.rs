@@ -168,13 +168,15 @@ impl Consumer {
         }
     }
 
-    /// Another server of the same feed has come in the place of the one that was lost, whose process and head page these are.
-    /// Tells where the consumer goes on, if it has a place.
-    pub fn reconnect(&mut self, shape: Shape, server: u32, lost: &impl HeadView) -> Option<Mark> {
+    /// Another server of the same feed has come in the place of the one that was lost, whose process and head page these are, and
+    /// which had `counted` this join of the consumer's ([`MemberPage::count`]). Tells where the consumer goes on, if it has a place.
+    ///
+    /// [`MemberPage::count`]: crate::page::MemberPage::count
+    pub fn reconnect(&mut self, shape: Shape, server: u32, lost: &impl HeadView, counted: u64) -> Option<Mark> {
         let (mut intent, tells, is_one) = match &self.state {
             State::Idle(intent) => (*intent, intent.resume.is_some(), false),
-            // The server may have counted it, and not come to tell it.
-            State::Joining(intent) => (*intent, true, false),
+            // The server may have counted it, and not come to answer.
+            State::Joining(intent) => (*intent, true, counted == self.joins),
             State::Joined(cursor) => {
                 let cause = Cause::Lost { progress: cursor.progress, stalled_secs: None, is_bound: true };
                 let resume = Some(Resume { mark: cursor.place(), cause });

@@ -99,7 +99,7 @@ fn it_tells_the_next_server_of_all_the_others() {
     let (mut consumer, memory) = joined(config(), shape(), start());
     memory.head.set_joined(3);
     memory.head.set_slowest(0);
-    assert_eq!(consumer.reconnect(shape(), 1, &memory), Some(Mark { epoch: 0, index: 0 }));
+    assert_eq!(consumer.reconnect(shape(), 1, &memory, 0), Some(Mark { epoch: 0, index: 0 }));
     let told = |consumer: &mut Consumer| match consumer.next(&Memory::default()) {
         Ok(Next::Join(join)) => join.others,
         other => panic!("it asks for its place: {other:?}"),
@@ -110,23 +110,25 @@ fn it_tells_the_next_server_of_all_the_others() {
     let next = Memory::default();
     next.head.set_joined(1);
     next.head.set_slowest(0);
-    consumer.reconnect(shape(), 2, &next);
+    consumer.reconnect(shape(), 2, &next, 0);
     assert_eq!(told(&mut consumer), [first, Some(Others { server: 2, count: 1, is_one: false, slowest: 0 })]);
     next.head.set_joined(5);
-    consumer.reconnect(shape(), 3, &next);
+    consumer.reconnect(shape(), 3, &next, 0);
     assert_eq!(told(&mut consumer), [first, Some(Others { server: 3, count: 5, is_one: false, slowest: 0 })]);
 }
 
-/// A consumer that had asked and was not answered may have been counted, or not.
+/// A consumer that had asked and was not answered may have been counted, or not: its page tells.
 #[test]
-fn one_that_was_not_answered_is_not_sure_to_be_counted() {
-    let (mut consumer, memory) = (Consumer::new(config(), shape(), NOW), Memory::default());
-    assert!(matches!(consumer.next(&memory), Ok(Next::Join(_))));
-    memory.head.set_joined(2);
-    memory.head.set_slowest(4);
-    assert_eq!(consumer.reconnect(shape(), 1, &memory), None);
-    let Ok(Next::Join(join)) = consumer.next(&memory) else { panic!("it asks again") };
-    assert_eq!(join.others, [Some(Others { server: 1, count: 2, is_one: false, slowest: 4 }), None]);
+fn one_that_was_not_answered_knows_whether_it_was_counted() {
+    for (counted, is_one) in [(0, false), (1, true), (2, false)] {
+        let (mut consumer, memory) = (Consumer::new(config(), shape(), NOW), Memory::default());
+        assert!(matches!(consumer.next(&memory), Ok(Next::Join(Join { number: 1, .. }))));
+        memory.head.set_joined(2);
+        memory.head.set_slowest(4);
+        assert_eq!(consumer.reconnect(shape(), 1, &memory, counted), None);
+        let Ok(Next::Join(join)) = consumer.next(&memory) else { panic!("it asks again") };
+        assert_eq!(join.others, [Some(Others { server: 1, count: 2, is_one, slowest: 4 }), None]);
+    }
 }
 
 fn next_join(consumer: &mut Consumer, memory: &Memory) -> Join {

@@ -200,6 +200,11 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         if !deliveries.is_empty() {
             self.publish_joined(head);
         }
+        for (id, delivery) in &deliveries {
+            if let (Delivery::Answer(Answer::Joined { number, .. }), Some(member)) = (delivery, self.members.get(*id)) {
+                member.page.count(*number);
+            }
+        }
         (deliveries, begins)
     }
 

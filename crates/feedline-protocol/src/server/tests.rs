@@ -354,11 +354,15 @@ fn those_who_start_together_wait_for_each_other() {
     feed.join(1, Entry::EpochStart, None, at(0));
     assert!(!feed.server.members().has_begun() && feed.head.joined.get() == 0);
     assert!(feed.server.members().get(1).is_some_and(|member| member.is_joined() && !member.is_reading()));
+    let counted =
+        |feed: &Feed| [1, 2].map(|id| feed.server.members().get(id).map_or(0, |member| member.page.counted.get()));
+    assert_eq!(counted(&feed), [0, 0]);
     feed.server.begin_epoch(0, &feed.head);
     feed.attach(2);
     feed.server.join(2, Join::new(1, Some(2), Entry::EpochStart), &feed.head, || u64::MAX, at(0)).expect("it may");
     let (deliveries, begins) = feed.server.admit(&feed.head);
     assert!(begins && feed.head.joined.get() == 2);
+    assert_eq!(counted(&feed), [1, 1]);
     let place = crate::message::Place { epoch: 0, sample: Some(0), had: 0, start: 0 };
     let joined = Delivery::Answer(Answer::Joined { number: 1, place });
     assert_eq!(deliveries, [(1, joined.clone()), (2, joined)]);

@@ -264,6 +264,8 @@ enum Rest {
 pub struct CursorPage {
     stores: Stores,
     rest: Cell<Rest>,
+    /// The join since which the server counts it.
+    pub counted: Cell<u64>,
 }
 
 impl CursorPage {
@@ -349,6 +351,10 @@ impl MemberPage for PageReader {
             self.page.rest.set(Rest::CutOff);
         }
         is_resting
+    }
+
+    fn count(&self, join: u64) {
+        self.page.counted.set(join);
     }
 
     fn cursor(&self) -> u64 {

@@ -66,7 +66,7 @@ impl ConsumerProcess {
                 self.memory = Some(Memory::new(reader, page, ring));
                 match (&mut self.machine, lost) {
                     (Some(machine), Some(lost)) => {
-                        machine.reconnect(shape, lost.reader.head.server, &lost.reader);
+                        machine.reconnect(shape, lost.reader.head.server, &lost.reader, lost.page.counted.get());
                     }
                     _ => {
                         let mut machine = Consumer::new(self.job.config, shape, Time::new(now));
