@@ -12,14 +12,16 @@ import multiprocessing
 import warnings
 from collections.abc import Mapping
 from multiprocessing.context import BaseContext
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset
 from typing_extensions import TypeVar  # torch needs it, too
 
-from feedline._core import Plan, count_steps, draw, next_step
+from feedline import _auto_size
+from feedline._auto_size import AutoWorkers, PoolState, number_of
+from feedline._core import Plan, PoolSize, count_steps, draw, next_step
 from feedline._errors import FeedValueError, explained, given, option
 from feedline._in_process import InProcess
 from feedline._loader_epoch import Epoch
@@ -60,7 +62,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         shuffle: bool | None = None,
         sampler: Any = None,
         batch_sampler: Any = None,
-        num_workers: int = 0,
+        num_workers: int | Literal["auto"] = 0,
         collate_fn: Any = None,
         pin_memory: bool = False,
         drop_last: bool = False,
@@ -83,9 +85,9 @@ class DataLoader(TorchDataLoader[_T_co]):
         if name is not None:
             return  # FEEDLINE_MODE=off: `__new__` has made it already
         _refuse_later(later)
-        _refuse_words(num_workers)
+        workers: Any = number_of(num_workers, dataset)
         super().__init__(
-            *(dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn),
+            *(dataset, batch_size, shuffle, sampler, batch_sampler, workers, collate_fn),
             *(pin_memory, drop_last, timeout, worker_init_fn, multiprocessing_context, generator),
             prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers,
@@ -112,6 +114,8 @@ class DataLoader(TorchDataLoader[_T_co]):
         self._resume: dict[str, Any] | None = None
         self._place: Place | None = None
         self._pool: Pool | None = None
+        # How many workers there should be, if the pool finds that out; kept from epoch to epoch.
+        self._size: PoolSize | None = None
 
     @property
     def seed(self) -> int:
@@ -290,13 +294,18 @@ class DataLoader(TorchDataLoader[_T_co]):
         pool = self._pool
         if pool is not None and pool.is_here:
             return pool
+        if self._size is None and isinstance(self.num_workers, AutoWorkers):
+            self._size = _auto_size.new()
+        most = self.num_workers if self._size is None else self._size.most
         job = Job(
             *(self.dataset, self.collate_fn, self.worker_init_fn, self._auto_collation),
             # What workers are seeded with is another in each epoch, as torch's is.
-            *(self.num_workers, self.seed, draw(self.seed, epoch, _OF_WORKERS) % _SEEDS),
+            *(most, self.seed, draw(self.seed, epoch, _OF_WORKERS) % _SEEDS),
         )
-        in_flight = self.num_workers * (self.prefetch_factor or 2)
-        pool = Pool(self._context(), job, in_flight, self.timeout, in_order=bool(self.in_order))
+        prefetch, in_order = self.prefetch_factor or 2, bool(self.in_order)
+        pool = Pool(
+            *(self._context(), job, prefetch, self.timeout), in_order=in_order, size=self._size
+        )
         self._pool = pool if self.persistent_workers else None
         return pool
 
@@ -305,6 +314,14 @@ class DataLoader(TorchDataLoader[_T_co]):
         if context is None:
             return multiprocessing.get_context()
         return context if isinstance(context, BaseContext) else multiprocessing.get_context(context)
+
+    @property
+    def pool_size(self) -> PoolState:
+        """How many workers there are, how many there may be, and why."""
+        if not isinstance(self.num_workers, AutoWorkers):
+            return PoolState(self.num_workers, self.num_workers, f"num_workers={self.num_workers}")
+        size = self._size or _auto_size.new()
+        return PoolState(size.workers, size.most, size.why)
 
     def close(self) -> None:
         """End the workers that ``persistent_workers`` keeps."""
@@ -319,7 +336,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pool": None}
+        return {**self.__dict__, "_pool": None, "_size": None}
 
 
 # What is planned: its default, and nothing else yet.
@@ -333,11 +350,6 @@ _LATER = {
     "pool": None,
     "workers": "processes",
 }
-
-
-def _refuse_words(num_workers: object) -> None:
-    if isinstance(num_workers, str):
-        raise FeedValueError(f"num_workers={num_workers!r} is not possible yet\n  give a number")
 
 
 def _refuse_later(keywords: dict[str, Any]) -> None:

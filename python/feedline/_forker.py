@@ -5,7 +5,8 @@ milliseconds, and don't care what the threads of the training job were at. It st
 workers when it is told to, and says which have ended.
 
     training job ──start n, kill n──▶ forker ──fork──▶ worker, worker, ...
-                 ◀──ended n, status, stack──┘
+                 ◀──ended n, status, stack──┤
+                 ◀──refused n, why──────────┘
 
 If the training job ends in whatever way, the socket does, and with it the forker and its workers.
 """
@@ -31,9 +32,9 @@ from feedline import _folder_index, _pool_worker
 from feedline._pool_worker import STACK_SIGNAL, Job
 
 MESSAGE = struct.Struct("<cII")
-"""What is asked or told, the worker's number, and for what has ended: how many bytes follow."""
+"""What is asked or told, the worker's number, and how many bytes follow what is told."""
 
-START, KILL, ENDED = b"s", b"k", b"e"
+START, KILL, ENDED, REFUSED = b"s", b"k", b"e", b"r"
 
 _PR_SET_PDEATHSIG = 1
 # A worker that is asked where it is answers at once, unless it is deep inside C.
@@ -118,7 +119,13 @@ class Forker:
         stack = os.memfd_create("feedline-stack", os.MFD_CLOEXEC)
         sys.stdout.flush()
         sys.stderr.flush()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            # A limit on processes, or on memory.
+            os.close(stack)
+            self._tell(REFUSED, worker, str(error))
+            return
         if pid == 0:
             self._work(worker, stack)
         self._pids[worker], self._stacks[worker] = pid, stack
@@ -163,11 +170,13 @@ class Forker:
             stack = self._stacks.pop(worker)
             text = os.pread(stack, 1 << 16, 0)
             os.close(stack)
-            note = pickle.dumps(
-                (pid, os.waitstatus_to_exitcode(status), text.decode(errors="replace"))
-            )
-            with contextlib.suppress(OSError):
-                self._control.sendall(MESSAGE.pack(ENDED, worker, len(note)) + note)
+            code = os.waitstatus_to_exitcode(status)
+            self._tell(ENDED, worker, (pid, code, text.decode(errors="replace")))
+
+    def _tell(self, what: bytes, worker: int, note: Any) -> None:
+        pickled = pickle.dumps(note)
+        with contextlib.suppress(OSError):
+            self._control.sendall(MESSAGE.pack(what, worker, len(pickled)) + pickled)
 
     def _end(self) -> None:
         """The pool is closed, or its owner is dead: workers that don't end are killed."""

@@ -123,7 +123,7 @@ def named(name: str, arguments: dict[str, Any], both: dict[str, Any]) -> Any:
 def _of_server(arguments: dict[str, Any]) -> dict[str, Any]:
     """A job drops its last batch and pins its memory for itself."""
     left_out = {"drop_last": False, "pin_memory": False, "with_ids": False}
-    # The workers' number never changes: they stay from epoch to epoch.
+    # The server serves one epoch after the other: the workers stay.
     return {**arguments, **left_out, "persistent_workers": bool(arguments["num_workers"])}
 
 

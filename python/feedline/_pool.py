@@ -14,7 +14,7 @@ from typing import Any
 from torch._utils import ExceptionWrapper
 
 from feedline import _folder_index, _forker, _sample, _whole_batch
-from feedline._core import PoolOwner, without_batches
+from feedline._core import PoolOwner, PoolSize, without_batches
 from feedline._errors import WorkerError
 from feedline._pool_worker import Job
 
@@ -53,15 +53,25 @@ class Pool:
     """
 
     def __init__(
-        self, context: Any, job: Job, in_flight: int, timeout: float, *, in_order: bool
+        self,
+        context: Any,
+        job: Job,
+        prefetch: int,
+        timeout: float,
+        *,
+        in_order: bool,
+        size: PoolSize | None = None,
     ) -> None:
-        """Start the forker and the workers."""
+        """Start the forker and the workers: as many as the job says, or as ``size`` does."""
+        self._size = size
+        self._wanted = job.num_workers if size is None else size.workers
         # Out of order, a worker that is held up by a slow sample is stood in for.
-        self._spares = 0 if in_order else job.num_workers
+        self._spares = 0 if in_order else self._wanted
         self._in_order = in_order
         self._held_up = 0
-        self._most_in_flight = in_flight
-        self._owner = _owner(job.num_workers + self._spares, in_flight)
+        self._stand_ins = 0
+        self._prefetch = prefetch
+        self._owner = _owner(job.num_workers + self._spares, job.num_workers * prefetch)
         self._timeout = timeout
         self._job = job
         self._build: Any = None
@@ -97,9 +107,10 @@ class Pool:
         self._control = ours
         self._unread = b""
         self._close = weakref.finalize(self, _close, self._owner, ours, process, self._pid)
-        for worker in range(job.num_workers):
-            self._ask(_forker.START, worker)
-        self._started = job.num_workers
+        # Those that were started and have not ended; of them, those that were told to.
+        self._alive: set[int] = set()
+        self._retired: set[int] = set()
+        self._start_and_retire()
 
     @property
     def is_here(self) -> bool:
@@ -109,7 +120,7 @@ class Pool:
     @property
     def has_room(self) -> bool:
         """Whether another batch may be dealt out. Those that wait for a slow sample don't count."""
-        return self._owner.in_flight() < self._most_in_flight + self._held_up
+        return self._owner.in_flight() < self._wanted * self._prefetch + self._held_up
 
     @property
     def is_idle(self) -> bool:
@@ -128,6 +139,9 @@ class Pool:
 
         Raises what the dataset raised, in the order of the batches.
         """
+        if self._size is not None and self.has_room:
+            # The epoch's last batches: there is nothing more to deal out.
+            self._size.pause()
         while True:
             event = self._owner.next(self._in_order)
             if event is None or time.monotonic() >= self._look_at:
@@ -136,6 +150,7 @@ class Pool:
             if event is None:
                 continue
             what, *of = event
+            self._stillborn = 0
             if what == "made":
                 return of[0], self._build(of[1])
             if what == "whole":
@@ -158,6 +173,8 @@ class Pool:
     def serve(self, epoch: object) -> None:
         """Make batches for this epoch. Nobody wants what is in flight for another."""
         self._owner.abandon()
+        if self._size is not None:
+            self._size.pause()
         self._epoch = epoch
 
     def serves(self, epoch: object) -> bool:
@@ -191,16 +208,23 @@ class Pool:
 
     def _look_at_workers(self) -> None:
         """Replace those that have ended, and end those that are late."""
-        for worker, (pid, status, stack) in self._ended():
+        for what, worker, note in self._told():
+            if what == _forker.REFUSED:
+                self._do_without(worker, note)
+                continue
+            pid, status, stack = note
             is_late = worker in self._killed
             self._killed.discard(worker)
             died = self._owner.worker_died(worker)
+            self._alive.discard(worker)
+            if died is None and worker in self._retired:
+                continue
             how = (
                 f"exited with status {status}" if status >= 0 else f"was killed by signal {-status}"
             )
             self._last_stack, self._last_status, self._was_late = stack, how, is_late
             self._stillborn = 0 if died is not None else self._stillborn + 1
-            if self._stillborn >= _TRIES * self._job.num_workers:
+            if self._stillborn >= _TRIES * self._wanted:
                 raise WorkerError(
                     f"worker processes end as soon as they are started: the last one {how}\n{stack}"
                 )
@@ -213,7 +237,6 @@ class Pool:
                     *(pid, "took too long and was ended" if is_late else how),
                     *(sample, batch, again, tries, _TRIES),
                 )
-            self._ask(_forker.START, worker)
         if self._timeout > 0:
             for worker, _, _ in self._owner.late(self._timeout):
                 if worker not in self._killed:
@@ -221,19 +244,44 @@ class Pool:
                     self._ask(_forker.KILL, worker)
         if self._spares:
             self._stand_in()
+        if self._size is not None:
+            self._wanted = self._size.look(self._owner, self._stand_ins)
+        self._start_and_retire()
 
     def _stand_in(self) -> None:
-        """Start one more worker for each that is held up by a slow sample. They stay."""
+        """Have one more worker for each that is held up by a slow sample. They stay."""
         usual = (self._owner.sample_nanos() or 0) / 1e9
         self._held_up = len(self._owner.late(max(_SLOW_SECS, _SLOW_TIMES * usual)))
-        most = self._job.num_workers + min(self._held_up, self._spares)
-        while self._started < most:
-            self._ask(_forker.START, self._started)
-            self._started += 1
+        self._stand_ins = max(self._stand_ins, min(self._held_up, self._spares))
 
-    def _ended(self) -> list[tuple[int, tuple[int, int, str]]]:
+    def _start_and_retire(self) -> None:
+        """Start the workers that are missing; those that are too many end after their runs."""
+        wanted = set(range(self._wanted + self._stand_ins))
+        for worker in wanted & self._retired:
+            self._retired.discard(worker)
+            self._owner.retire(worker, is_to_end=False)
+        for worker in sorted(wanted - self._alive):
+            self._alive.add(worker)
+            self._ask(_forker.START, worker)
+        for worker in self._alive - wanted - self._retired:
+            self._retired.add(worker)
+            self._owner.retire(worker, is_to_end=True)
+
+    def _do_without(self, worker: int, why: str) -> None:
+        """Go on with those that could be started, if their number is ours to choose."""
+        self._alive.discard(worker)
+        there = len(self._alive) - self._stand_ins
+        if self._size is None or there < 1:
+            raise WorkerError(
+                f"no process could be started for worker {worker}: {why}\n"
+                "  give a smaller num_workers, or raise the limits on processes and memory"
+            )
+        self._wanted = self._size.refused(there)
+        _log.warning("the pool stays at %d workers: no more could be started (%s)", there, why)
+
+    def _told(self) -> list[tuple[bytes, int, Any]]:
         head = _forker.MESSAGE
-        ended = []
+        told = []
         try:
             while chunk := self._control.recv(1 << 16):
                 self._unread += chunk
@@ -241,13 +289,13 @@ class Pool:
         except BlockingIOError:
             pass
         while len(self._unread) >= head.size:
-            _, worker, size = head.unpack_from(self._unread)
+            what, worker, size = head.unpack_from(self._unread)
             if len(self._unread) < head.size + size:
                 break
             note = pickle.loads(self._unread[head.size : head.size + size])
             self._unread = self._unread[head.size + size :]
-            ended.append((worker, note))
-        return ended
+            told.append((what, worker, note))
+        return told
 
 
 class _Raised(Exception):

@@ -15,12 +15,16 @@
 //! | [`task`] | what a task says, and what becomes of it |
 //! | [`lanes`] | where a batch's samples stand |
 //! | [`run_length`] | how many samples a worker takes at a time |
+//! | [`size`] | how many workers there should be |
+//! | [`spent`] | what workers and the owner spent, in windows |
 //! | [`owner`] | the owner: batches in flight, workers that die, what is late |
 //! | [`worker`] | a worker's side of the board |
 
 pub mod lanes;
 pub mod owner;
 pub mod run_length;
+pub mod size;
+pub mod spent;
 pub mod task;
 pub mod worker;
 

@@ -107,7 +107,7 @@ impl Pool {
             }
             Some(at) => {
                 write(worker, &at, seed, at.task.samples);
-                worker.made(&at, random.below(4_000_000), 0);
+                worker.made(&at, random.below(4_000_000), 0, 0);
             }
         }
     }

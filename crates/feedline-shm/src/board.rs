@@ -39,6 +39,11 @@ const DONE: u64 = 3;
 const WORKER_BITS: u32 = 16;
 const PHASE_BITS: u32 = 2;
 
+/// The worker has begun to ask for tasks.
+const IS_UP: u32 = 1;
+/// It is to end before its next task.
+const RETIRES: u32 = 2;
+
 #[repr(C)]
 struct Header {
     /// How many tickets were posted.
@@ -69,7 +74,8 @@ struct WorkerWords {
     detail: AtomicU64,
     /// A question to the owner, 0 for none; what the worker sleeps on until it is answered.
     question: AtomicU32,
-    _reserved: AtomicU32,
+    /// `IS_UP`, `RETIRES`.
+    presence: AtomicU32,
 }
 
 #[repr(C)]
@@ -129,6 +135,12 @@ fn worker(state: u64) -> usize {
 pub fn now_nanos() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// CPU time that this process has spent.
+pub fn cpu_nanos() -> u64 {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    spent.tv_sec as u64 * 1_000_000_000 + spent.tv_nsec as u64
 }
 
 impl Board {
@@ -335,6 +347,23 @@ impl Board {
         let words = self.worker_words(worker);
         words.ticket.store(0, Ordering::Release);
         words.question.store(0, Ordering::Release);
+        words.presence.fetch_and(!IS_UP, Ordering::AcqRel);
+    }
+
+    /// How many workers have begun to ask for tasks, and have not died since.
+    pub fn workers_up(&self) -> usize {
+        let is_up = |&worker: &usize| self.worker_words(worker).presence.load(Ordering::Acquire) & IS_UP != 0;
+        (0..self.workers).filter(is_up).count()
+    }
+
+    /// Has a worker end before its next task, or no longer. One that sleeps sees it when it next looks around.
+    pub fn retire(&self, worker: usize, is_to_end: bool) {
+        let presence = &self.worker_words(worker).presence;
+        if is_to_end {
+            presence.fetch_or(RETIRES, Ordering::AcqRel);
+        } else {
+            presence.fetch_and(!RETIRES, Ordering::AcqRel);
+        }
     }
 
     /// Nothing more is posted: workers end when they ask for a task.
@@ -353,6 +382,15 @@ fn has_reached(now: u32, wanted: u32) -> bool {
 
 /// A worker's side.
 impl Board {
+    /// Notes that a worker is there; whether it is to end.
+    pub fn is_retired(&self, worker: usize) -> bool {
+        let presence = &self.worker_words(worker).presence;
+        if presence.load(Ordering::Acquire) & IS_UP == 0 {
+            presence.fetch_or(IS_UP, Ordering::AcqRel);
+        }
+        presence.load(Ordering::Acquire) & RETIRES != 0
+    }
+
     /// Takes the oldest task that is ready.
     pub fn take(&self, worker: usize) -> Option<(u64, [u64; TASK_WORDS])> {
         let header = self.header();

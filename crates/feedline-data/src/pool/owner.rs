@@ -22,6 +22,7 @@ use feedline_shm::{RingError, Window};
 
 use self::batch::{Batch, Step};
 use super::run_length::RunLength;
+use super::spent::Spent;
 use super::task::{ASKS_FOR_LANES, ASKS_FOR_MEMORY, Kind, LANES, NO_LANES, OUT, OUT_LEN, TELLS_OF_ERROR};
 use super::{Lanes, MAILBOX_BYTES};
 
@@ -68,6 +69,7 @@ pub struct Owner {
     /// Batches that nobody wants any more, until no worker writes to them.
     abandoned: Vec<Batch>,
     run_length: RunLength,
+    spent: Spent,
     /// How much memory a batch that travels whole may need.
     whole_len: u64,
     next_number: u64,
@@ -145,6 +147,7 @@ impl Owner {
             batches: VecDeque::new(),
             abandoned: Vec::new(),
             run_length: RunLength::default(),
+            spent: Spent::default(),
             whole_len: 0,
             next_number: 0,
         })
@@ -220,7 +223,7 @@ impl Owner {
     /// Looks at what was finished and asked since, and goes on with it. What only the owner's user can answer is returned.
     pub fn collect(&mut self) -> Option<Ask> {
         for batch in self.batches.iter_mut().chain(&mut self.abandoned) {
-            batch.collect(&self.board, &mut self.run_length);
+            batch.collect(&self.board, &mut self.run_length, &mut self.spent);
         }
         self.abandoned.retain(|batch| !batch.is_settled());
         self.redo_whole();
@@ -359,8 +362,25 @@ impl Owner {
     }
 
     /// Sleeps until so many tasks are finished beyond those seen, a worker asks something, or the time is over.
-    pub fn wait(&self, seen: u32, more: u32, most: Duration) {
+    pub fn wait(&mut self, seen: u32, more: u32, most: Duration) {
+        let before = now_nanos();
         self.board.wait(seen, more, most);
+        self.spent.waited_nanos += now_nanos().saturating_sub(before);
+    }
+
+    /// What went into samples so far, and how long they were waited for.
+    pub fn spent(&self) -> Spent {
+        self.spent
+    }
+
+    /// How many workers have begun to ask for tasks, and have not died since.
+    pub fn workers_up(&self) -> usize {
+        self.board.workers_up()
+    }
+
+    /// Has a worker end before its next task, or no longer. Whoever has the workers says so when it has ended.
+    pub fn retire(&self, worker: usize, is_to_end: bool) {
+        self.board.retire(worker, is_to_end);
     }
 
     /// A worker is dead, and was reaped. What it had is done again, by another one, unless that was tried too often.

@@ -71,6 +71,8 @@ pub enum Outcome {
     Made {
         /// How long that took.
         nanos: u64,
+        /// How much CPU time.
+        cpu_nanos: u64,
         /// How many bytes it has, if it travels whole.
         len_bytes: u64,
     },
@@ -84,7 +86,7 @@ impl Outcome {
     /// For the board.
     pub fn to_words(self) -> [u64; OUTCOME_WORDS] {
         match self {
-            Self::Made { nanos, len_bytes } => [0, nanos, len_bytes, 0],
+            Self::Made { nanos, cpu_nanos, len_bytes } => [0, nanos, len_bytes, cpu_nanos],
             Self::Raised => [1, 0, 0, 0],
             Self::Unfit => [2, 0, 0, 0],
         }
@@ -93,7 +95,7 @@ impl Outcome {
     /// From the board.
     pub fn from_words(words: [u64; OUTCOME_WORDS]) -> Self {
         match words {
-            [0, nanos, len_bytes, _] => Self::Made { nanos, len_bytes },
+            [0, nanos, len_bytes, cpu_nanos] => Self::Made { nanos, cpu_nanos, len_bytes },
             [1, ..] => Self::Raised,
             _ => Self::Unfit,
         }
@@ -123,7 +125,7 @@ mod tests {
             let words = task.to_words();
             assert_eq!((words[OUT], words[OUT_LEN], words[LANES]), (out, out_len, lanes));
         }
-        for outcome in [Outcome::Made { nanos: 3, len_bytes: 4 }, Outcome::Raised, Outcome::Unfit] {
+        for outcome in [Outcome::Made { nanos: 3, cpu_nanos: 2, len_bytes: 4 }, Outcome::Raised, Outcome::Unfit] {
             assert_eq!(Outcome::from_words(outcome.to_words()), outcome);
         }
     }

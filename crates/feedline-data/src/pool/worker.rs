@@ -38,7 +38,7 @@ pub enum Next {
     Task(Assignment),
     /// None yet; look around and ask again.
     Nothing,
-    /// Nothing more will come.
+    /// Nothing more will come, for this worker at least.
     Closed,
 }
 
@@ -55,7 +55,7 @@ impl Worker {
 
     /// The next task; waits for a tenth of a second at most.
     pub fn next(&self) -> Next {
-        if self.board.is_closed() {
+        if self.board.is_closed() || self.board.is_retired(self.number) {
             return Next::Closed;
         }
         match self.board.take(self.number) {
@@ -126,9 +126,9 @@ impl Worker {
         message.len() as u64
     }
 
-    /// The task was made, in so many nanoseconds.
-    pub fn made(&self, at: &Assignment, nanos: u64, len_bytes: u64) {
-        self.board.finish(self.number, at.ticket, Outcome::Made { nanos, len_bytes }.to_words(), false);
+    /// The task was made, in so many nanoseconds, of which the CPU worked so many.
+    pub fn made(&self, at: &Assignment, nanos: u64, cpu_nanos: u64, len_bytes: u64) {
+        self.board.finish(self.number, at.ticket, Outcome::Made { nanos, cpu_nanos, len_bytes }.to_words(), false);
     }
 
     /// The dataset raised; the message says what.

@@ -6,7 +6,9 @@ use std::time::Duration;
 use feedline_core::DimOrder;
 use feedline_core::schema::DType;
 use feedline_data::pool::owner::Keys;
+use feedline_data::pool::spent::Reading;
 use feedline_data::pool::{Ask, Made, Owner, Ready, Settings};
+use feedline_shm::board::{cpu_nanos, now_nanos};
 use feedline_shm::{Mutex, Window};
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -111,6 +113,11 @@ impl PoolOwner {
         self.0.lock().owner.late(Duration::try_from_secs_f64(secs).unwrap_or(Duration::MAX))
     }
 
+    /// Has a worker end before its next run, or no longer.
+    fn retire(&self, worker: usize, is_to_end: bool) {
+        self.0.lock().owner.retire(worker, is_to_end);
+    }
+
     fn abandon(&self) {
         self.0.lock().owner.abandon();
     }
@@ -132,6 +139,13 @@ fn no_memory() -> PyErr {
 }
 
 impl PoolOwner {
+    /// What was spent until now, and how many workers there are.
+    pub(super) fn reading(&self) -> Reading {
+        let owner = &self.0.lock().owner;
+        let (nanos, own_cpu_nanos) = (now_nanos(), cpu_nanos());
+        Reading { nanos, spent: owner.spent(), own_cpu_nanos, workers: owner.workers_up() }
+    }
+
     fn wait(&self, in_order: bool) -> Option<Event> {
         let mut has_waited = false;
         loop {
@@ -147,7 +161,8 @@ impl PoolOwner {
             if has_waited {
                 return None;
             }
-            owner.wait(seen, owner.missing(in_order), TICK);
+            let missing = owner.missing(in_order);
+            owner.wait(seen, missing, TICK);
             has_waited = true;
         }
     }

@@ -7,6 +7,7 @@ use feedline_data::pool::task::{Kind, NO_LANES};
 use feedline_data::pool::worker::{Assignment, Next};
 use feedline_data::pool::{Lanes, Worker};
 use feedline_shm::SourceBytes;
+use feedline_shm::board::cpu_nanos;
 use pyo3::exceptions::{PyException, PyMemoryError, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -69,13 +70,16 @@ impl PoolWorker {
                 Next::Nothing => continue,
                 Next::Task(at) => at,
             };
-            let started = Instant::now();
+            let (started, cpu) = (Instant::now(), cpu_nanos());
             let outcome = match at.task.kind {
                 Kind::Cut => task.cut(py, &mut at).map(|()| 0),
                 Kind::Whole => task.whole(py, &mut at),
             };
             match outcome {
-                Ok(len_bytes) => worker.made(&at, started.elapsed().as_nanos() as u64, len_bytes),
+                Ok(len_bytes) => {
+                    let nanos = started.elapsed().as_nanos() as u64;
+                    worker.made(&at, nanos, cpu_nanos().saturating_sub(cpu), len_bytes);
+                }
                 Err(Ended::Closed) => return Ok(()),
                 Err(Ended::Unfit) => worker.unfit(&at),
                 // What ends a process ends this one, and another takes over.

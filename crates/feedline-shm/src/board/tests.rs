@@ -111,3 +111,18 @@ fn a_question_is_answered() {
         assert!(asking.join().unwrap());
     });
 }
+
+#[test]
+fn a_worker_that_retires_is_told_so_and_counts_until_it_is_dead() {
+    let board = Board::create(2, 2).unwrap();
+    assert_eq!(board.workers_up(), 0);
+    assert!(!board.is_retired(0) && !board.is_retired(1));
+    assert_eq!(board.workers_up(), 2);
+    board.retire(1, true);
+    assert!(board.is_retired(1) && !board.is_retired(0));
+    assert_eq!(board.workers_up(), 2);
+    board.forget_worker(1);
+    assert_eq!(board.workers_up(), 1);
+    board.retire(1, false);
+    assert!(!board.is_retired(1));
+}

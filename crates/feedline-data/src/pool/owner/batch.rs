@@ -5,6 +5,7 @@ use feedline_shm::board::Board;
 
 use super::{Died, Keys};
 use crate::pool::run_length::RunLength;
+use crate::pool::spent::Spent;
 use crate::pool::task::{Kind, Outcome, Task};
 
 const KEY_BYTES: u64 = 8;
@@ -154,14 +155,15 @@ impl Batch {
     }
 
     /// Looks at which runs are finished.
-    pub fn collect(&mut self, board: &Board, run_length: &mut RunLength) {
+    pub fn collect(&mut self, board: &Board, run_length: &mut RunLength, spent: &mut Spent) {
         for run in self.runs.iter_mut().filter(|run| run.is_open) {
             let Some(finished) = board.finished(run.ticket) else { continue };
             board.clear(run.ticket);
             run.is_open = false;
             self.open -= 1;
             match Outcome::from_words(finished.outcome) {
-                Outcome::Made { nanos, len_bytes } => {
+                Outcome::Made { nanos, cpu_nanos, len_bytes } => {
+                    spent.note(run.samples, nanos, cpu_nanos);
                     if self.kind == Kind::Cut {
                         run_length.note(run.samples, nanos);
                     }

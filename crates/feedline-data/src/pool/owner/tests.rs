@@ -36,7 +36,7 @@ fn described(workers: usize) -> Owner {
 fn fill(worker: &Worker, at: &Assignment) {
     let start = worker.starts(at, &Lanes::new(vec![LEN]))[0] + at.task.first * LEN;
     worker.write(start, &at.keys);
-    worker.made(at, 1_000_000, 0);
+    worker.made(at, 1_000_000, 0, 0);
 }
 
 fn made(ready: Option<Ready>) -> Vec<u64> {
@@ -132,7 +132,7 @@ fn a_sample_that_does_not_fit_has_its_batch_made_whole() {
         let asking = scope.spawn(|| {
             assert!(one.ask_for_memory(&mut whole, 5, || true));
             one.write(whole.task.out, b"batch");
-            one.made(&whole, 1, 5);
+            one.made(&whole, 1, 1, 5);
         });
         while !asking.is_finished() {
             let seen = owner.done();
@@ -220,6 +220,27 @@ fn a_worker_that_is_late_is_named_with_its_sample() {
     assert_eq!(owner.late(Duration::from_secs(3600)), []);
     fill(&one, &at);
     assert_eq!(owner.late(Duration::ZERO), []);
+}
+
+#[test]
+fn a_worker_that_retires_ends_after_its_task_and_what_was_spent_is_known() {
+    let mut owner = described(2);
+    let (one, two) = (worker(&owner, 0), worker(&owner, 1));
+    owner.offer(Keys::Numbers(&[5, 6]), 0);
+    let (first, second) = (next(&one), next(&two));
+    owner.retire(1, true);
+    fill(&one, &first);
+    two.made(&second, 2_000, 500, 0);
+    assert!(matches!(two.next(), Next::Closed));
+    assert_eq!(owner.workers_up(), 2);
+    assert_eq!(owner.worker_died(1), None);
+    assert_eq!(owner.workers_up(), 1);
+    owner.collect();
+    let spent = owner.spent();
+    assert_eq!((spent.samples, spent.runs, spent.busy_nanos, spent.cpu_nanos), (2, 2, 1_002_000, 500));
+    owner.retire(1, false);
+    owner.offer(Keys::Numbers(&[7]), 0);
+    assert_eq!(keys(&next(&worker(&owner, 1))), vec![7]);
 }
 
 #[test]
