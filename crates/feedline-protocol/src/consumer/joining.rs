@@ -48,7 +48,10 @@ impl Consumer {
         let replays = self.shape.replays;
         let intent = match &self.state {
             State::Idle(_) => return false,
-            State::Joining(Intent { epoch, .. }) => Intent { epoch: *epoch, ..Intent::default() },
+            // A server that was not heard of yet may not have been told of the others.
+            State::Joining(Intent { epoch, others, .. }) => {
+                Intent { epoch: *epoch, others: *others, ..Intent::default() }
+            }
             State::Joined(cursor) => {
                 let (began, epoch) = (cursor.has_begun(), cursor.epoch);
                 // Whoever takes just one batch, to see what it is like, has not broken off an epoch.

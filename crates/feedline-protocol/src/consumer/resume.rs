@@ -174,7 +174,7 @@ impl Consumer {
     /// [`MemberPage::count`]: crate::page::MemberPage::count
     pub fn reconnect(&mut self, shape: Shape, server: u32, lost: &impl HeadView, counted: u64) -> Option<Mark> {
         let (mut intent, tells, is_one) = match &self.state {
-            State::Idle(intent) => (*intent, intent.resume.is_some(), false),
+            State::Idle(intent) => (*intent, intent.resume.is_some() || intent.others[0].is_some(), false),
             // The server may have counted it, and not come to answer.
             State::Joining(intent) => (*intent, true, counted == self.joins),
             State::Joined(cursor) => {

@@ -117,6 +117,32 @@ fn it_tells_the_next_server_of_all_the_others() {
     assert_eq!(told(&mut consumer), [first, Some(Others { server: 3, count: 5, is_one: false, slowest: 0 })]);
 }
 
+/// It had asked, and broke off before it was answered: what it knows of the others, it alone may know.
+#[test]
+fn one_that_breaks_off_while_it_asks_still_tells_of_the_others() {
+    let (mut consumer, memory) = joined(config(), shape(), start());
+    memory.head.set_joined(3);
+    memory.head.set_slowest(0);
+    let _ = consumer.reconnect(shape(), 1, &memory, 0);
+    let next = Memory::default();
+    let told = |consumer: &mut Consumer| match consumer.next(&Memory::default()) {
+        Ok(Next::Join(join)) => join.others,
+        other => panic!("it asks for a place: {other:?}"),
+    };
+    let first = Some(Others { server: 1, count: 3, is_one: true, slowest: 0 });
+    assert_eq!(told(&mut consumer), [first, None]);
+    assert!(consumer.leave());
+    // The server is lost before it asks again, and after.
+    next.head.set_joined(2);
+    let _ = consumer.reconnect(shape(), 2, &next, 0);
+    let second = |server| Some(Others { server, count: 2, is_one: false, slowest: 0 });
+    assert_eq!(told(&mut consumer), [first, second(2)]);
+    assert!(consumer.leave());
+    assert_eq!(told(&mut consumer), [first, second(2)]);
+    let _ = consumer.reconnect(shape(), 3, &next, 0);
+    assert_eq!(told(&mut consumer), [first, second(3)]);
+}
+
 /// A consumer that had asked and was not answered may have been counted, or not: its page tells.
 #[test]
 fn one_that_was_not_answered_knows_whether_it_was_counted() {

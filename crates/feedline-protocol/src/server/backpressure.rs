@@ -331,6 +331,10 @@ impl Stalls {
             // It may say that it starves, and is detached all the same: one that really does lets go of what is in the way at once.
             let rests = member.page.is_resting() && somebody_waits;
             standing.resting = rests.then(|| standing.resting.unwrap_or(since));
+            // It moves when it wakes up, at the same sample: its rest is another matter.
+            if member.page.is_resting() {
+                standing.since = since;
+            }
             match standing.resting {
                 Some(since) => {
                     // A rank can't join again elsewhere: the others of its job go on where they are.

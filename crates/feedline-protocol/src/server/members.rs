@@ -80,7 +80,8 @@ impl<P, Q> Member<P, Q> {
     pub(super) fn needs(&self, source_batch: u64) -> u64 {
         let Some(Join { batch_size, rank, .. }) = self.last_join else { return 1 };
         match rank {
-            None => batch_size.unwrap_or(1),
+            // The source's own batch. With `drop_last`, one that is smaller waits until another follows it.
+            None => batch_size.unwrap_or(source_batch.max(1)),
             // One step, and what shows whether another follows it.
             Some(rank) => batch_size.unwrap_or_else(|| own_step(source_batch, rank.world.into())).saturating_mul(2),
         }

@@ -423,9 +423,9 @@ impl ServerProcess {
         self.fillers.iter().map(|filler| filler.until).min()
     }
 
-    /// A filler is done, or gives up.
-    pub fn fill(&mut self, now: Duration) {
-        let Some(which) = self.fillers.iter().position(|filler| filler.until <= now) else { return };
+    /// A filler is done, or gives up: true if it does.
+    pub fn fill(&mut self, now: Duration) -> bool {
+        let Some(which) = self.fillers.iter().position(|filler| filler.until <= now) else { return false };
         let filler = self.fillers.swap_remove(which);
         if filler.gives_up {
             self.machine.give_back(filler.run.first);
@@ -440,6 +440,7 @@ impl ServerProcess {
             }
         }
         self.producer_at = now;
+        filler.gives_up
     }
 
     fn halt(&mut self, halt: Halt, epoch: u64, now: Duration) {

@@ -194,12 +194,14 @@ impl World {
                 let Some(server) = &mut self.server else { return Ok(()) };
                 let came_to = |server: &ServerProcess| (server.machine.log().head(), server.machine.log().epoch());
                 let before = came_to(server);
-                if matches!(actor, Actor::Filler) {
-                    server.fill(now);
+                // A source that gives a claim back has not stopped: it begins again.
+                let gave_back = if matches!(actor, Actor::Filler) {
+                    server.fill(now)
                 } else {
                     server.produce(now);
-                }
-                if came_to(server) != before {
+                    false
+                };
+                if gave_back || came_to(server) != before {
                     self.waiting_judge.goes_on(now);
                 }
                 self.after_server()?;

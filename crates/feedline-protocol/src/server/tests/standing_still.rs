@@ -102,3 +102,46 @@ fn whoever_has_finished_an_epoch_meanwhile_is_not_detached() {
     page.is_resting.set(false);
     assert!(feed.server.detach(&stalled, true, &feed.head, at(0)));
 }
+
+/// With `drop_last`, a consumer of the source's own batches takes a smaller one only when another follows it.
+#[test]
+fn who_waits_to_see_whether_a_batch_is_the_last_starves() {
+    let mut feed = Feed::new(options(), 4);
+    feed.server.members.source_batch = 2;
+    let (resting, waiting) = (feed.join(1, START, None, at(0)), feed.join(2, START, None, at(0)));
+    feed.server.begin_epoch(0, &feed.head);
+    assert_eq!(feed.append_all(at(0)), 4);
+    resting.position.set(Some((0, 0)));
+    resting.is_resting.set(true);
+    waiting.position.set(Some((0, 3)));
+    waiting.cursor.set(3);
+    waiting.is_waiting.set(true);
+    assert_eq!(detached(feed.server.claim(2, 0, &feed.head, at(1))), []);
+    let stalled = detached(feed.server.claim(2, 0, &feed.head, at(3)));
+    assert_eq!(stalled, [Stalled { id: 1, position: 0, is_resting: true }]);
+}
+
+/// Two jobs evaluate for longer than the stall time. Whoever goes on second is not taken for one that stood still all the while.
+#[test]
+fn who_wakes_up_from_a_rest_has_just_moved() {
+    let mut feed = Feed::new(options(), 4);
+    let (first, second) = (feed.join(1, START, None, at(0)), feed.join(2, START, None, at(0)));
+    feed.server.begin_epoch(0, &feed.head);
+    assert_eq!(feed.append_all(at(0)), 4);
+    for resting in [&first, &second] {
+        resting.position.set(Some((0, 0)));
+        resting.is_resting.set(true);
+    }
+    for secs in 1..=30 {
+        assert_eq!(detached(feed.server.claim(1, 0, &feed.head, at(secs))), []);
+    }
+    first.is_resting.set(false);
+    first.position.set(Some((0, 4)));
+    first.cursor.set(4);
+    first.is_waiting.set(true);
+    second.is_resting.set(false);
+    assert_eq!(detached(feed.server.claim(1, 0, &feed.head, at(31))), []);
+    assert_eq!(detached(feed.server.claim(1, 0, &feed.head, at(39))), []);
+    let stalled = detached(feed.server.claim(1, 0, &feed.head, at(40)));
+    assert_eq!(stalled, [Stalled { id: 2, position: 0, is_resting: false }]);
+}

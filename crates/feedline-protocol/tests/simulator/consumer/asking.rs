@@ -59,6 +59,10 @@ impl ConsumerProcess {
             Next::Join(join) => {
                 self.judge.joins(&join, feed).map_err(Stop::Wrong)?;
                 if let Some(wire) = &self.wire {
+                    // One that had given its place back does not speak for the others.
+                    if join.others[0].is_none() {
+                        self.knows = Default::default();
+                    }
                     wire.to_server.send(ToServer::Join(join, self.knows[0].and(self.knows[1])), now + delay(&self.rng));
                 }
                 self.activity = Activity::AwaitingAnswer;
