@@ -22,6 +22,8 @@ pub(super) struct Intent {
     pub broke_off: Option<u64>,
     /// What to tell the next server of those who read from one that was lost ([`Join::others`]).
     pub others: [Option<Others>; 2],
+    /// This server has heard of them already: it counts whoever says that it is one.
+    pub has_told: bool,
 }
 
 impl Consumer {
@@ -48,9 +50,9 @@ impl Consumer {
         let replays = self.shape.replays;
         let intent = match &self.state {
             State::Idle(_) => return false,
-            // A server that was not heard of yet may not have been told of the others.
+            // This server was told of the others. If it dies now, the next one was not.
             State::Joining(Intent { epoch, others, .. }) => {
-                Intent { epoch: *epoch, others: *others, ..Intent::default() }
+                Intent { epoch: *epoch, others: *others, has_told: true, ..Intent::default() }
             }
             State::Joined(cursor) => {
                 let (began, epoch) = (cursor.has_begun(), cursor.epoch);
@@ -83,7 +85,7 @@ impl Consumer {
         self.joins += 1;
         let is_rejoining = intent.resume.is_some_and(|resume| resume.is_bound());
         let rank = self.config.shard.map(|Shard { group, world, rank }| Rank { group, world, rank, is_rejoining });
-        let (entry, others) = (self.entry(&intent), intent.others);
+        let (entry, others) = (self.entry(&intent), if intent.has_told { [None; 2] } else { intent.others });
         self.state = State::Joining(intent);
         Join { number: self.joins, batch_size: self.config.step_size(), entry, others, rank }
     }

@@ -194,6 +194,7 @@ impl Consumer {
             [Some(first), _] if first.count > 0 => [Some(first), Some(here)],
             _ => [Some(here), None],
         };
+        intent.has_told = false;
         self.state = State::Idle(intent);
         self.shape = shape;
         resume.map(|resume| resume.mark)
