@@ -25,10 +25,11 @@ from feedline._core import Plan, PoolSize, count_steps, draw, next_step
 from feedline._errors import FeedValueError, explained, given, option
 from feedline._in_process import InProcess
 from feedline._loader_epoch import Epoch
-from feedline._place import Place, checked_ahead
+from feedline._place import Place, checked_ahead, generator_state
 from feedline._pool import Pool
 from feedline._pool_worker import Job
 from feedline._shard import Shard, resolve_shard
+from feedline._shuffled_sampler import ShuffledSampler
 from feedline.orders import Order
 
 _T_co = TypeVar("_T_co", covariant=True, default=Any)
@@ -86,6 +87,8 @@ class DataLoader(TorchDataLoader[_T_co]):
             return  # FEEDLINE_MODE=off: `__new__` has made it already
         _refuse_later(later)
         workers: Any = number_of(num_workers, dataset)
+        if shuffle and sampler is batch_sampler is None and not _is_iterable(dataset):
+            shuffle, sampler = None, ShuffledSampler(self, dataset, generator)
         super().__init__(
             *(dataset, batch_size, shuffle, sampler, batch_sampler, workers, collate_fn),
             *(pin_memory, drop_last, timeout, worker_init_fn, multiprocessing_context, generator),
@@ -94,7 +97,7 @@ class DataLoader(TorchDataLoader[_T_co]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
-        if isinstance(dataset, IterableDataset) and (with_ids or seed is not None):
+        if _is_iterable(dataset) and (with_ids or seed is not None):
             raise FeedValueError(
                 explained(
                     *("with_ids=" if with_ids else option("seed"), " is for datasets whose "),
@@ -105,10 +108,17 @@ class DataLoader(TorchDataLoader[_T_co]):
         self._seed = None if seed is None else _checked_seed(seed)
         self._with_ids = with_ids
         # What torch made of the other arguments; a subclass may put its own samplers there.
-        self._made_sampler = self.sampler if sampler is None and batch_sampler is None else None
+        is_ours = isinstance(sampler, ShuffledSampler) and sampler.loader is self
+        is_made = is_ours or (sampler is None and batch_sampler is None)
+        self._made_sampler = self.sampler if is_made else None
         self._made_batch_sampler = self.batch_sampler if batch_sampler is None else None
-        self._shuffles = bool(shuffle)
+        self._shuffles = is_ours
+        if self._made_batch_sampler is not None and hasattr(self.sampler, "set_epoch"):
+            # A framework that builds a loader around it tells it of epochs, if it can.
+            vars(self._made_batch_sampler)["set_epoch"] = self.sampler.set_epoch
         _check_order(self.sampler, dataset)
+        if isinstance(self.sampler, Order) and seed is not None:
+            self.sampler.seed_by_default(seed)
         self.shard = self._checked_shard(shard)
         self._epoch = 0
         self._resume: dict[str, Any] | None = None
@@ -149,7 +159,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         if found is None:
             return None
         why: tuple[Any, ...] = ()
-        if isinstance(self.dataset, IterableDataset) or not self._orders_itself:
+        if _is_iterable(self.dataset) or not self._orders_itself:
             why = ("an order that all ranks can look up: shuffle=, or one of feedline.orders",)
         elif self._seed is None:
             why = (option("seed"), ", the same on all ranks: they shuffle alike")
@@ -168,7 +178,7 @@ class DataLoader(TorchDataLoader[_T_co]):
 
     def __iter__(self) -> Any:
         """One epoch; nothing happens before its first batch is asked for."""
-        if isinstance(self.dataset, IterableDataset):
+        if _is_iterable(self.dataset):
             return super().__iter__()
         self._check_options()
         return Epoch(self)
@@ -245,7 +255,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         """Where the loader is: enough to go on at any batch size, with any number of workers."""
         if self._resume is not None:
             return dict(self._resume)
-        if isinstance(self.dataset, IterableDataset):
+        if _is_iterable(self.dataset):
             # Its samples have no numbers: what it says of itself is all that there is.
             dataset: Any = self.dataset
             return {"dataset": dataset.state_dict()} if hasattr(dataset, "state_dict") else {}
@@ -255,13 +265,14 @@ class DataLoader(TorchDataLoader[_T_co]):
             epoch, sample, rng, ahead = place.epoch, place.given, place.sampler_rng, place.ahead
         order = self.order_identity()
         state = {"seed": self.seed, "epoch": epoch, "sample": sample, "order": order}
-        state |= {"ahead": [list(span) for span in ahead]} if ahead else {}
+        # The keys are always the same: some checkpoints are read by the keys of a fresh loader.
+        state |= {"ahead": [list(span) for span in ahead]}
         state |= self._order.state_dict() if self._order else {}
-        return state if rng is None else {**state, "sampler_rng": rng}
+        return state if self._orders_itself else {**state, "sampler_rng": rng}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Have the next ``iter()`` go on where ``state_dict()`` was called."""
-        if isinstance(self.dataset, IterableDataset):
+        if _is_iterable(self.dataset):
             if "dataset" in state:
                 dataset: Any = self.dataset
                 dataset.load_state_dict(state["dataset"])
@@ -269,7 +280,8 @@ class DataLoader(TorchDataLoader[_T_co]):
         try:
             loaded = {**state, "epoch": int(state["epoch"]), "sample": int(state["sample"])}
             ahead = checked_ahead(state.get("ahead", []), loaded["sample"])
-            loaded |= {"ahead": [list(span) for span in ahead]} if ahead else {}
+            loaded |= {"ahead": [list(span) for span in ahead]}
+            generator_state(state.get("sampler_rng"))
             order, seed = str(state["order"]), int(state["seed"])
         except (AttributeError, KeyError, TypeError, ValueError):
             raise FeedValueError(f"{state!r} is not the state_dict() of a DataLoader") from None
@@ -381,6 +393,10 @@ def _named(name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         DataLoader(**arguments)
     both = {key: value for key, value in keywords.items() if key not in own and key not in later}
     return named(name, arguments, both)
+
+
+def _is_iterable(dataset: Any) -> bool:
+    return isinstance(dataset, IterableDataset)
 
 
 def _check_order(sampler: Any, dataset: Any) -> None:

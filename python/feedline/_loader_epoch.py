@@ -10,7 +10,16 @@ import torch
 from torch.utils.data import _utils
 
 from feedline._in_process import InProcess
-from feedline._place import Place, Step, batched, is_over, own_batches, planned_steps
+from feedline._place import (
+    Place,
+    Step,
+    batched,
+    generator_state,
+    generator_text,
+    is_over,
+    own_batches,
+    planned_steps,
+)
 from feedline._pool import Pool, Raised
 from feedline._sampler_errors import beyond_the_dataset
 from feedline.orders import Order
@@ -86,7 +95,7 @@ class Epoch:
         loader._epoch, loader._place, loader._resume = epoch + 1, self._place, None
         return steps
 
-    def _sampled(self, rng: Any) -> Iterator[Step]:
+    def _sampled(self, resumed: str | None) -> Iterator[Step]:
         loader = self._loader
         sampler: Any = loader.sampler if loader._batches_itself else loader.batch_sampler
         inner = getattr(sampler, "sampler", None)
@@ -94,10 +103,10 @@ class Epoch:
             inner.begin(loader.seed, self._place.epoch)
         generator = getattr(sampler, "generator", None)
         generator = generator if isinstance(generator, torch.Generator) else torch.default_generator
-        before = generator.get_state()
+        before, rng = generator.get_state(), generator_state(resumed)
         if rng is not None:
             generator.set_state(rng)
-        self._place.sampler_rng = before if rng is None else rng
+        self._place.sampler_rng = resumed or generator_text(before)
         keys = iter(sampler)
         first = list(itertools.islice(keys, 1))
         if rng is not None:

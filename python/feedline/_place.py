@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from feedline._core import next_step
 from feedline._errors import BatchSizeError
@@ -35,8 +38,8 @@ class Place:
     """All samples before this place were handed out."""
     ahead: list[Span] = dataclasses.field(default_factory=list)
     """What was handed out beyond it, in order: with ``in_order=False`` batches are overtaken."""
-    sampler_rng: Any = None
-    """What a sampler's generator was like before the epoch."""
+    sampler_rng: str | None = None
+    """What a sampler's generator was like before the epoch: its state's bytes, in base64."""
     is_over: bool = False
 
     def hand_out(self, step: Step) -> None:
@@ -59,6 +62,18 @@ class Place:
         firsts = [self.given, *(end for _, end in self.ahead)]
         ends = [*(first for first, _ in self.ahead), samples]
         return [(first, end) for first, end in zip(firsts, ends, strict=True) if first < end]
+
+
+def generator_state(text: str | None) -> torch.Tensor | None:
+    """Return what ``sampler_rng`` holds; a ``ValueError`` or ``TypeError`` for what is none."""
+    if text is None:
+        return None
+    return torch.frombuffer(bytearray(base64.b64decode(text, validate=True)), dtype=torch.uint8)
+
+
+def generator_text(state: torch.Tensor) -> str:
+    """Return a generator's state as text."""
+    return base64.b64encode(state.numpy().tobytes()).decode()
 
 
 def checked_ahead(ahead: Any, sample: int) -> list[Span]:
