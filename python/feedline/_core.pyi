@@ -12,6 +12,7 @@ __all__ = [
     "PackedSamples",
     "Plan",
     "PoolOwner",
+    "PoolReport",
     "PoolSize",
     "PoolWorker",
     "ServerCore",
@@ -117,6 +118,7 @@ class ServerCore:
         batches: int | None,
         batch_size: int | None,
         allow_pickle: bool,
+        pool: PoolReport | None = None,
     ) -> None: ...
     @property
     def samples_per_epoch(self) -> int | None: ...
@@ -198,6 +200,22 @@ class PoolOwner:
     def late(self, secs: float) -> list[tuple[int, int, int]]: ...
     def retire(self, worker: int, is_to_end: bool) -> None: ...
     def abandon(self) -> None: ...
+    def close(self) -> None: ...
+
+@final
+class PoolReport:
+    def __new__(cls) -> PoolReport: ...
+    def begin(self) -> None: ...
+    def look(
+        self,
+        owner: PoolOwner,
+        size: PoolSize | int,
+        *,
+        stand_ins: int,
+        died: int,
+        late: int,
+        forker: int,
+    ) -> None: ...
     def close(self) -> None: ...
 
 @final

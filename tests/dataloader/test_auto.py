@@ -31,6 +31,9 @@ class Wishes:
     def pause(self) -> None:
         pass
 
+    def __index__(self) -> int:
+        return self.workers
+
 
 def test_batches_are_those_of_a_fixed_number() -> None:
     dataset = Numbers(60, drawing)

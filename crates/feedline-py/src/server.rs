@@ -6,7 +6,7 @@ use std::time::Duration;
 use feedline_core::batch::Batch;
 use feedline_core::server::{Launch, Server};
 use feedline_core::source::{BatchSource, Length, Mark};
-use feedline_core::{Error, Failure, FailureKind, Reader, names};
+use feedline_core::{Error, Failure, FailureKind, Reader, names, stats};
 use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyIterator;
@@ -17,6 +17,7 @@ use crate::flatten::{Flat, Refusal, failure, flatten};
 use crate::hang;
 use crate::logging::{deliver, detached};
 use crate::options::ServerOptions;
+use crate::pool::PoolReport;
 use crate::stack_request::ask_for_stack;
 
 /// The reason that consumers get after a Ctrl-C.
@@ -105,7 +106,9 @@ impl ServerCore {
     ///
     /// `begin(epoch)` is called before each epoch, and `mark`, if there is one, after each batch: with the epoch and the number
     /// of its samples published so far, and the same of the oldest that somebody needs, or None.
-    #[pyo3(signature = (loader, begin, mark, *, samples, batches, batch_size, allow_pickle))]
+    ///
+    /// A loader with a pool of workers leaves the pool's numbers in `pool`.
+    #[pyo3(signature = (loader, begin, mark, *, samples, batches, batch_size, allow_pickle, pool=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn run(
         &self,
@@ -117,6 +120,7 @@ impl ServerCore {
         batches: Option<u64>,
         batch_size: Option<u64>,
         allow_pickle: bool,
+        pool: Option<&PoolReport>,
     ) -> PyResult<()> {
         let length = Length { samples, batches, batch_size };
         let mut source = PySource {
@@ -124,6 +128,7 @@ impl ServerCore {
             begin,
             mark,
             length,
+            pool: pool.map(PoolReport::shared),
             allow_pickle,
             batches: None,
             epoch: 0,
@@ -206,6 +211,7 @@ struct PySource {
     begin: Py<PyAny>,
     mark: Option<Py<PyAny>>,
     length: Length,
+    pool: Option<stats::PoolReport>,
     allow_pickle: bool,
     batches: Option<Py<PyIterator>>,
     epoch: u64,
@@ -350,6 +356,10 @@ impl BatchSource for PySource {
 
     fn length(&self) -> Length {
         self.length
+    }
+
+    fn pool(&self) -> Option<stats::PoolReport> {
+        self.pool.clone()
     }
 }
 

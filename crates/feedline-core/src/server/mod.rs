@@ -61,7 +61,7 @@ pub use self::claim::Claim;
 pub use self::idle_shutdown::IdleShutdown;
 pub use self::watchdog::Ask;
 pub use crate::options::{History, Options, RingSize};
-use crate::stats::ServerStats;
+use crate::stats::{PoolReport, ServerStats};
 use crate::wire::MAX_ORDER;
 
 /// What the program that starts a server sets beside the options: no user chooses it.
@@ -111,6 +111,8 @@ struct State {
     slots: Option<Claimable>,
     /// The producer waits: a claim that is committed or given back must wake it.
     producer_sleeps: bool,
+    /// Where the source's pool of workers leaves its numbers, if it has one.
+    pool: Option<PoolReport>,
     /// What is published.
     tally: Tally,
     /// When samples were published.
@@ -241,6 +243,7 @@ impl Server {
                 ring: None,
                 slots: None,
                 producer_sleeps: false,
+                pool: None,
                 tally: Tally::default(),
                 stamps: Stamps::default(),
                 events: Events::default(),

@@ -37,6 +37,7 @@ pub(super) type Poll<'a> = &'a mut dyn FnMut() -> Result<(), Failure>;
 
 /// Serves all epochs, then waits until they are read.
 pub(super) fn run(shared: &Arc<Shared>, source: &mut dyn Source, poll: Poll<'_>) -> Result<(), Failure> {
+    shared.lock().pool = source.pool();
     let length = source.length();
     let samples = shared.options.samples.or(length.samples);
     shared.head.set_length(EpochLength {

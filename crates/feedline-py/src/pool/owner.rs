@@ -146,6 +146,11 @@ impl PoolOwner {
         Reading { nanos, spent: owner.spent(), own_cpu_nanos, workers: owner.workers_up() }
     }
 
+    /// How many samples are dealt out, and not taken.
+    pub(super) fn samples_in_flight(&self) -> u64 {
+        self.0.lock().owner.samples_in_flight()
+    }
+
     fn wait(&self, in_order: bool) -> Option<Event> {
         let mut has_waited = false;
         loop {

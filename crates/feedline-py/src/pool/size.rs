@@ -1,5 +1,6 @@
 //! The size of a pool whose number of workers is "auto", for Python. What it decides is in `feedline_data::pool::size`.
 
+use feedline_core::stats::PoolReason;
 use feedline_data::pool::size::{Controller, Limits};
 use feedline_data::pool::spent::Windows;
 use feedline_shm::Mutex;
@@ -14,6 +15,14 @@ pub struct PoolSize(Mutex<State>);
 struct State {
     controller: Controller,
     windows: Windows,
+}
+
+impl PoolSize {
+    /// How many there should be, how many there may be, and why.
+    pub(super) fn decided(&self) -> (usize, usize, PoolReason) {
+        let controller = &self.0.lock().controller;
+        (controller.workers(), controller.limits().most, controller.reason())
+    }
 }
 
 #[pymethods]
