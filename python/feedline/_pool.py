@@ -190,6 +190,8 @@ class Pool:
 
     def close(self) -> None:
         """End the workers. Batches that are still alive keep their bytes."""
+        if self.is_here:
+            self._tell()
         self._close()
         self._report.close()
 
@@ -257,7 +259,7 @@ class Pool:
         if self._spares:
             self._stand_in()
         if self._size is not None:
-            self._wanted = self._size.look(self._owner, self._stand_ins)
+            self._wanted = self._size.look(self._owner, self._stand_ins, self._report)
         self._start_and_retire()
         self._tell()
 

@@ -25,7 +25,7 @@ class Wishes:
         self.most = 4
         self.why = "the test says so"
 
-    def look(self, owner: Any, stand_ins: int) -> int:
+    def look(self, owner: Any, stand_ins: int, report: Any) -> int:
         return self.workers
 
     def pause(self) -> None:

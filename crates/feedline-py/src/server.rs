@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use feedline_core::batch::Batch;
+use feedline_core::control_client::ControlClient;
 use feedline_core::server::{Launch, Server};
 use feedline_core::source::{BatchSource, Length, Mark};
-use feedline_core::{Error, Failure, FailureKind, Reader, names, stats};
+use feedline_core::stats::{self, PoolReason};
+use feedline_core::{Error, Failure, FailureKind, Reader, names};
 use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyIterator;
@@ -40,6 +42,24 @@ pub fn check_name(py: Python<'_>, name: &str) -> PyResult<()> {
 pub fn feeds(py: Python<'_>) -> Vec<(String, u32, String)> {
     let info = |feed: names::FeedInfo| (feed.name, feed.pid, feed.path.display().to_string());
     py.detach(names::feeds).into_iter().map(info).collect()
+}
+
+/// How long a server may take to tell of its pool.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// The pool of workers of a feed that runs, by way of JSON; with the reason for its size in words, as `words`. `None`: it has none.
+#[pyfunction]
+pub fn pool_of_feed<'py>(py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let stats = detached(py, || ControlClient::connect(name)?.stats(ANSWER));
+    let Some(pool) = stats.map_err(|error| to_python(py, &error))?.pool else { return Ok(None) };
+    let words = match pool.why {
+        PoolReason::Fixed => format!("num_workers={}", pool.wanted),
+        why => why.to_string(),
+    };
+    let text = serde_json::to_string(&pool).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+    let pool = py.import("json")?.call_method1("loads", (text,))?;
+    pool.set_item("words", words)?;
+    Ok(Some(pool))
 }
 
 /// The folder of this user's feeds, made if need be.

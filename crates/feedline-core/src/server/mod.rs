@@ -9,13 +9,14 @@
 //! `feedline_protocol::server`, the state machine in `State`, makes all decisions. `producer` has the source append, through an
 //! `appender` that hands out each `claim`; `backpressure` waits for space, `replace` makes each `ring`; `control` talks to consumers,
 //! `admission` accepts them, `watchdog` notices a source that hangs, `idle_shutdown` that nobody is attached. `notices` puts events into words.
-//! `stats` collects all numbers, with `meter`'s clocks and the last `events`; `exporters` gives them to Prometheus and to a file.
+//! `demand` tells a pool of workers how long jobs wait. `stats` collects all numbers, with `meter`'s clocks and the last `events`; `exporters` gives them to Prometheus and to a file.
 
 mod admission;
 mod appender;
 mod backpressure;
 mod claim;
 mod control;
+mod demand;
 mod events;
 mod exporters;
 mod idle_shutdown;

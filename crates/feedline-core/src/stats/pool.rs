@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use feedline_shm::Mutex;
 use serde::{Deserialize, Serialize};
@@ -111,20 +112,44 @@ impl fmt::Display for PoolReason {
     }
 }
 
-/// Where a pool leaves its numbers, for whoever asks.
-#[derive(Clone, Debug, Default)]
-pub struct PoolReport(Arc<Mutex<PoolStats>>);
+/// Where a pool leaves its numbers, for whoever asks, and learns how long it is waited for.
+#[derive(Clone, Default)]
+pub struct PoolReport(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    stats: Mutex<PoolStats>,
+    jobs: Mutex<Option<Jobs>>,
+}
+
+/// For how long one job or more have waited in all; `None` once that is not known any more.
+type Jobs = Box<dyn FnMut() -> Option<Duration> + Send>;
+
+impl fmt::Debug for PoolReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PoolReport").field(&self.stats()).finish()
+    }
+}
 
 impl PoolReport {
     /// The numbers that it left last.
     pub fn stats(&self) -> PoolStats {
-        *self.0.lock()
+        *self.0.stats.lock()
+    }
+
+    /// For how long one job or more have waited for data in all, if a server tells. For one thread at a time.
+    pub fn jobs_waited(&self) -> Option<Duration> {
+        self.0.jobs.try_lock()?.as_mut()?()
+    }
+
+    pub(crate) fn set_jobs(&self, jobs: Jobs) {
+        *self.0.jobs.lock() = Some(jobs);
     }
 
     /// Leaves other numbers; the next look does, if somebody reads them right now. It never waits: in a forked child the lock may
     /// be held by a thread that the child does not have.
     pub fn change(&self, change: impl FnOnce(&mut PoolStats)) {
-        if let Some(mut stats) = self.0.try_lock() {
+        if let Some(mut stats) = self.0.stats.try_lock() {
             change(&mut stats);
         }
     }

@@ -69,7 +69,7 @@ pub struct Window {
     pub secs: f64,
     /// Samples that were made.
     pub samples: u64,
-    /// How long the jobs waited for a batch.
+    /// How long the jobs waited for a batch of the pool.
     pub waited_secs: f64,
     /// How long workers were at samples, all together.
     pub busy_secs: f64,

@@ -143,7 +143,8 @@ impl PoolOwner {
     pub(super) fn reading(&self) -> Reading {
         let owner = &self.0.lock().owner;
         let (nanos, own_cpu_nanos) = (now_nanos(), cpu_nanos());
-        Reading { nanos, spent: owner.spent(), own_cpu_nanos, workers: owner.workers_up() }
+        let (spent, workers) = (owner.spent(), owner.workers_up());
+        Reading { nanos, spent, own_cpu_nanos, jobs_waited_nanos: None, workers }
     }
 
     /// How many samples are dealt out, and not taken.

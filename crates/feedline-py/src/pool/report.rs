@@ -75,6 +75,11 @@ impl PoolReport {
 }
 
 impl PoolReport {
+    /// How long jobs have waited in all, if a server tells.
+    pub(super) fn jobs_waited_nanos(&self) -> Option<u64> {
+        self.shared.jobs_waited().map(|waited| waited.as_nanos() as u64)
+    }
+
     /// For the server.
     pub fn shared(&self) -> stats::PoolReport {
         self.shared.clone()
