@@ -21,7 +21,7 @@ from typing_extensions import TypeVar  # torch needs it, too
 
 from feedline import _auto_size
 from feedline._auto_size import AutoWorkers, PoolState, number_of
-from feedline._core import Plan, PoolSize, count_steps, draw, next_step
+from feedline._core import Plan, PoolReport, PoolSize, count_steps, draw, next_step
 from feedline._errors import FeedValueError, explained, given, option
 from feedline._in_process import InProcess
 from feedline._loader_epoch import Epoch
@@ -126,6 +126,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         self._pool: Pool | None = None
         # How many workers there should be, if the pool finds that out; kept from epoch to epoch.
         self._size: PoolSize | None = None
+        self._report: PoolReport | None = None
 
     @property
     def seed(self) -> int:
@@ -316,7 +317,10 @@ class DataLoader(TorchDataLoader[_T_co]):
         )
         prefetch, in_order = self.prefetch_factor or 2, bool(self.in_order)
         pool = Pool(
-            *(self._context(), job, prefetch, self.timeout), in_order=in_order, size=self._size
+            *(self._context(), job, prefetch, self.timeout),
+            in_order=in_order,
+            size=self._size,
+            report=self._pool_report(),
         )
         self._pool = pool if self.persistent_workers else None
         return pool
@@ -335,6 +339,14 @@ class DataLoader(TorchDataLoader[_T_co]):
         size = self._size or _auto_size.new()
         return PoolState(size.workers, size.most, size.why)
 
+    def _pool_report(self) -> PoolReport | None:
+        """Where its pools leave their numbers, for a server; None without workers."""
+        if self.num_workers == 0 or isinstance(self.dataset, IterableDataset):
+            return None
+        if self._report is None:
+            self._report = PoolReport()
+        return self._report
+
     def close(self) -> None:
         """End the workers that ``persistent_workers`` keeps."""
         pool, self._pool = self._pool, None
@@ -348,7 +360,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pool": None, "_size": None}
+        return {**self.__dict__, "_pool": None, "_size": None, "_report": None}
 
 
 # What is planned: its default, and nothing else yet.

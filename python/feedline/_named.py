@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
-from feedline._errors import FeedValueError
+from feedline._auto_size import PoolState
+from feedline._core import pool_of_feed
+from feedline._errors import FeedlineError, FeedValueError
 from feedline._feed import Feed as PlainFeed
 from feedline._feed import attach
 from feedline._loader import seed_of_run
@@ -84,6 +87,21 @@ class NamedDataLoader(Feed):
         return DataLoader(
             **{**self._arguments, "batch_size": size, "seed": self.seed, "num_workers": 0}
         )
+
+    @property
+    def pool_size(self) -> PoolState:
+        """How many workers its server has, how many there may be, and why: asks the server."""
+        pool = pool_of_feed(self.name)
+        if pool is None:
+            return PoolState(0, 0, "num_workers=0")
+        return PoolState(pool["workers"], pool["most"], pool["words"])
+
+    def stats(self) -> dict[str, Any]:
+        """Counts of this consumer, and its server's pool of workers: ``None`` without an answer."""
+        pool = None
+        with contextlib.suppress(FeedlineError):
+            pool = pool_of_feed(self.name)
+        return {**super().stats(), "pool": pool}
 
     def samples(self, epoch: int, step: int) -> list[int]:
         """Return the numbers of the samples of a step of this job, past or to come."""

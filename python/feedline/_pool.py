@@ -14,7 +14,7 @@ from typing import Any
 from torch._utils import ExceptionWrapper
 
 from feedline import _folder_index, _forker, _sample, _whole_batch
-from feedline._core import PoolOwner, PoolSize, without_batches
+from feedline._core import PoolOwner, PoolReport, PoolSize, without_batches
 from feedline._errors import WorkerError
 from feedline._pool_worker import Job
 
@@ -61,9 +61,13 @@ class Pool:
         *,
         in_order: bool,
         size: PoolSize | None = None,
+        report: PoolReport | None = None,
     ) -> None:
         """Start the forker and the workers: as many as the job says, or as ``size`` does."""
         self._size = size
+        # For those who watch: numbers are left there at each look.
+        self._report = report or PoolReport()
+        self._died = self._late = 0
         self._wanted = job.num_workers if size is None else size.workers
         # Out of order, a worker that is held up by a slow sample is stood in for.
         self._spares = 0 if in_order else self._wanted
@@ -105,12 +109,15 @@ class Pool:
             theirs.close()
             job.indexes = None
         self._control = ours
+        self._forker: int = process.pid
         self._unread = b""
         self._close = weakref.finalize(self, _close, self._owner, ours, process, self._pid)
         # Those that were started and have not ended; of them, those that were told to.
         self._alive: set[int] = set()
         self._retired: set[int] = set()
         self._start_and_retire()
+        self._report.begin()
+        self._tell()
 
     @property
     def is_here(self) -> bool:
@@ -183,7 +190,10 @@ class Pool:
 
     def close(self) -> None:
         """End the workers. Batches that are still alive keep their bytes."""
+        if self.is_here:
+            self._tell()
         self._close()
+        self._report.close()
 
     def lost(self, sample: Any, tries: int) -> WorkerError:
         """Return the error for a sample whose workers died, or were too slow."""
@@ -219,6 +229,10 @@ class Pool:
             self._alive.discard(worker)
             if died is None and worker in self._retired:
                 continue
+            if is_late:
+                self._late += 1
+            else:
+                self._died += 1
             how = (
                 f"exited with status {status}" if status >= 0 else f"was killed by signal {-status}"
             )
@@ -245,8 +259,19 @@ class Pool:
         if self._spares:
             self._stand_in()
         if self._size is not None:
-            self._wanted = self._size.look(self._owner, self._stand_ins)
+            self._wanted = self._size.look(self._owner, self._stand_ins, self._report)
         self._start_and_retire()
+        self._tell()
+
+    def _tell(self) -> None:
+        self._report.look(
+            self._owner,
+            self._wanted if self._size is None else self._size,
+            stand_ins=self._stand_ins,
+            died=self._died,
+            late=self._late,
+            forker=self._forker,
+        )
 
     def _stand_in(self) -> None:
         """Have one more worker for each that is held up by a slow sample. They stay."""

@@ -20,7 +20,14 @@ from feedline import _start_record
 from feedline._core import ServerCore, check_name
 from feedline._core import feeds as _feeds
 from feedline._errors import FeedlineError, FeedValueError, StalledError, explained, given
-from feedline._loader import begin_epoch, check_loader, is_one_shot, is_sequential, length_of
+from feedline._loader import (
+    begin_epoch,
+    check_loader,
+    is_one_shot,
+    is_sequential,
+    length_of,
+    pool_of,
+)
 from feedline._options import check_options, server_parameters, showing
 from feedline._seeding import import_generators, seed_epoch
 from feedline._server_options import ServerOptions
@@ -276,7 +283,8 @@ class Server:
                 state.mark(head, oldest, needed)
 
         allow_pickle = self._options["allow_pickle"]
-        core.run(self._loader, begin, mark, **length._asdict(), allow_pickle=allow_pickle)
+        about = {**length._asdict(), "pool": pool_of(self._loader)}
+        core.run(self._loader, begin, mark, **about, allow_pickle=allow_pickle)
         if state is not None:
             state.close(is_done=core.stats()["state"] == "ended")
 

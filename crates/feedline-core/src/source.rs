@@ -21,6 +21,7 @@ pub use self::batches::{BatchSource, FromBatches};
 pub use self::synthetic::Synthetic;
 use crate::error::{Error, Failure};
 use crate::server::Appender;
+use crate::stats::PoolReport;
 
 /// How long an epoch is, as far as the source can tell beforehand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,5 +89,10 @@ pub trait Source {
     /// How long an epoch is. Asked once, before the first batch.
     fn length(&self) -> Length {
         Length::default()
+    }
+
+    /// Where its pool of workers leaves its numbers, if it has one. Asked once, before the first batch.
+    fn pool(&self) -> Option<PoolReport> {
+        None
     }
 }

@@ -1,13 +1,14 @@
 //! A loader's pool, for Python: the owner's end in the training job, a worker's end in each worker process.
 //!
 //! `owner` hands out batches; `worker` does what they are filled by, `in_process` the same without workers; `maker` calls the dataset; `sample` copies a sample into its slots; `generators` seeds the draws of each
-//! sample; `packed_samples` is the index of a folder dataset; `size` says how many workers there should be. What a pool decides is in `feedline_data::pool`.
+//! sample; `packed_samples` is the index of a folder dataset; `size` says how many workers there should be, `report` tells those who watch. What a pool decides is in `feedline_data::pool`.
 
 mod generators;
 mod in_process;
 mod maker;
 mod owner;
 mod packed_samples;
+mod report;
 mod sample;
 mod size;
 mod worker;
@@ -17,6 +18,7 @@ use pyo3::prelude::*;
 pub use self::in_process::Draws;
 pub use self::owner::{PoolOwner, WholeBatch};
 pub use self::packed_samples::PackedSamples;
+pub use self::report::PoolReport;
 pub use self::size::PoolSize;
 pub use self::worker::PoolWorker;
 

@@ -16,6 +16,7 @@ use feedline_shm::fault;
 use super::Shared;
 use super::appender::Appender;
 use super::claim::Claim;
+use super::demand;
 use super::ring::Ring;
 use crate::error::{Failure, FailureKind};
 use crate::source::{Halt, Length, Source};
@@ -37,6 +38,9 @@ pub(super) type Poll<'a> = &'a mut dyn FnMut() -> Result<(), Failure>;
 
 /// Serves all epochs, then waits until they are read.
 pub(super) fn run(shared: &Arc<Shared>, source: &mut dyn Source, poll: Poll<'_>) -> Result<(), Failure> {
+    let pool = source.pool();
+    pool.iter().for_each(|pool| demand::tell(shared, pool));
+    shared.lock().pool = pool;
     let length = source.length();
     let samples = shared.options.samples.or(length.samples);
     shared.head.set_length(EpochLength {

@@ -11,6 +11,7 @@ use crate::explain::Explanation;
 use crate::options::Name;
 use crate::schema::{Mismatch, Schema};
 use crate::server::{Appender, First};
+use crate::stats::PoolReport;
 use crate::text;
 use crate::whole::Encoded;
 
@@ -43,6 +44,11 @@ pub trait BatchSource {
     /// As [`Source::length`].
     fn length(&self) -> Length {
         Length::default()
+    }
+
+    /// As [`Source::pool`].
+    fn pool(&self) -> Option<PoolReport> {
+        None
     }
 }
 
@@ -100,6 +106,10 @@ impl Source for FromBatches<'_> {
 
     fn length(&self) -> Length {
         self.source.length()
+    }
+
+    fn pool(&self) -> Option<PoolReport> {
+        self.source.pool()
     }
 }
 

@@ -168,6 +168,11 @@ impl Owner {
         self.batches.len()
     }
 
+    /// How many samples they have.
+    pub fn samples_in_flight(&self) -> u64 {
+        self.batches.iter().map(|batch| batch.samples).sum()
+    }
+
     /// What a sample costs a worker, as far as is known.
     pub fn sample_nanos(&self) -> Option<u64> {
         self.run_length.sample_nanos()

@@ -143,7 +143,13 @@ impl PoolOwner {
     pub(super) fn reading(&self) -> Reading {
         let owner = &self.0.lock().owner;
         let (nanos, own_cpu_nanos) = (now_nanos(), cpu_nanos());
-        Reading { nanos, spent: owner.spent(), own_cpu_nanos, workers: owner.workers_up() }
+        let (spent, workers) = (owner.spent(), owner.workers_up());
+        Reading { nanos, spent, own_cpu_nanos, jobs_waited_nanos: None, workers }
+    }
+
+    /// How many samples are dealt out, and not taken.
+    pub(super) fn samples_in_flight(&self) -> u64 {
+        self.0.lock().owner.samples_in_flight()
     }
 
     fn wait(&self, in_order: bool) -> Option<Event> {
