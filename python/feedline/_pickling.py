@@ -7,6 +7,8 @@ send batches, and what they raise, as pickles.
 
 from __future__ import annotations
 
+import functools
+import importlib
 import io
 import os
 import pickle
@@ -35,11 +37,26 @@ class _MainPickler(cloudpickle.Pickler):  # type: ignore[misc]
                 f'make_loader refers to feed "{obj.name}" itself: a variable that was the loader '
                 "is the feed by now\n  inner = loader; feed = share(lambda: inner, ...)"
             )
-        if isinstance(obj, type | types.FunctionType) and obj.__module__ == "__main__":
+        is_cached = isinstance(obj, functools._lru_cache_wrapper)
+        is_code = is_cached or isinstance(obj, type | types.FunctionType)
+        if is_code and obj.__module__ == "__main__":
             name = obj.__qualname__
             if vars(sys.modules["__main__"]).get(name) is obj:
                 self.of_main[name] = obj
+            if is_cached:
+                # It pickles itself by its name, which the server's __main__ doesn't have yet.
+                return _cached, (obj.__wrapped__, obj.cache_parameters())
+        if isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:
+            # torch.classes and its like: cloudpickle takes them along with a function that has
+            # `torch` and `.classes` in it, and knows no modules of other types.
+            names = [name for name, module in list(sys.modules.items()) if module is obj]
+            if names:
+                return importlib.import_module, (names[0],)
         return super().reducer_override(obj)
+
+
+def _cached(function: Callable[..., Any], how: dict[str, Any]) -> Any:
+    return functools.lru_cache(**how)(function)
 
 
 def pack(makers: Mapping[str, Callable[[], Any]]) -> bytes:
