@@ -15,7 +15,7 @@ from support.identity_scripts import run
 def made_elsewhere(text: str, folder: Path) -> str:
     """What a script's ``make_loader`` returns in another process, as text."""
     make_loader: Any = run(text, begin="")["make_loader"]
-    (folder / "payload").write_bytes(pack({"": make_loader}))
+    (folder / "payload").write_bytes(pack({"": make_loader}, {}))
     script = """
         from feedline._pickling import unpack
         print(unpack(open("payload", "rb").read())[""]())
