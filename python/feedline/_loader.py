@@ -140,6 +140,14 @@ def seed_of_run(run: int) -> int:
     return run % (1 << 63)
 
 
+def seed_of_order(order: str) -> int | None:
+    """Return the seed of a feed, by what it says of its order; None if that has none."""
+    kind, _, number = order.partition(":")[0].partition(" ")
+    if kind == "seed":
+        return int(number)
+    return seed_of_run(int(number, 16)) if kind == "run" else None
+
+
 def begin_epoch(loader: Any, *, but: object = None) -> Callable[[int], None]:
     """What to do before each epoch: tell it to samplers and datasets that shuffle by epoch.
 

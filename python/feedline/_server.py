@@ -276,7 +276,8 @@ class Server:
                 state.mark(head, oldest, needed)
 
         allow_pickle = self._options["allow_pickle"]
-        core.run(self._loader, begin, mark, **length._asdict(), allow_pickle=allow_pickle)
+        seek = getattr(self._loader, "_seek", None)
+        core.run(self._loader, begin, mark, seek, **length._asdict(), allow_pickle=allow_pickle)
         if state is not None:
             state.close(is_done=core.stats()["state"] == "ended")
 
