@@ -24,6 +24,7 @@ from feedline._auto_size import AutoWorkers, PoolState, number_of
 from feedline._core import Plan, PoolSize, count_steps, draw
 from feedline._errors import FeedValueError, explained, given, option
 from feedline._in_process import InProcess
+from feedline._loader import seed_of_order
 from feedline._loader_epoch import Epoch
 from feedline._numbered import Numbered
 from feedline._numbering import numbered
@@ -208,7 +209,9 @@ class DataLoader(TorchDataLoader[_T_co]):
         return Plan.shuffled(samples) if self._shuffles else Plan.sequential(samples)
 
     def order_identity(self) -> str:
-        """What an epoch's order depends on, besides the seed and its number."""
+        """What an epoch's order depends on, besides the seed and its number; empty if unknown."""
+        if isinstance(self.dataset, IterableDataset):
+            return ""
         if self._orders_itself:
             return str(self._order or self._plan())
         return f"{type(self.sampler if self._batches_itself else self.batch_sampler).__name__}"
@@ -262,6 +265,8 @@ class DataLoader(TorchDataLoader[_T_co]):
                 dataset: Any = self.dataset
                 dataset.load_state_dict(state["dataset"])
             return
+        if "feed" in state:
+            state = self._of_feed(state)
         try:
             loaded = {**state, "epoch": int(state["epoch"]), "sample": int(state["sample"])}
             ahead = checked_ahead(state.get("ahead", []), loaded["sample"])
@@ -285,6 +290,18 @@ class DataLoader(TorchDataLoader[_T_co]):
         self._seed, self._resume, self._place = _checked_seed(seed), loaded, None
         if mine and there:
             mine.take_over(there)
+
+    def _of_feed(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the state of a loader with a name as one of this loader."""
+        order = str(state.get("order"))
+        seed = seed_of_order(order)
+        if seed is None or not self._orders_itself:
+            raise FeedValueError(
+                f"the state is of feed {state['feed']!r}, whose samples can't be looked up here\n"
+                f"  its order: {order}"
+            )
+        place = {"epoch": state.get("epoch"), "sample": state.get("sample")}
+        return {"seed": seed, "order": order.partition(": ")[2], **place}
 
     def _serve(self) -> Self:
         """Make it a server's loader."""

@@ -141,8 +141,9 @@ def seed_of_run(run: int) -> int:
 
 
 def seed_of_order(order: str) -> int | None:
-    """Return the seed of a feed, by what it says of its order; None if that has none."""
-    kind, _, number = order.partition(":")[0].partition(" ")
+    """Return the seed of a loader of ours, by what its feed says of its order; else None."""
+    seed, is_ours, _ = order.partition(": ")
+    kind, _, number = seed.partition(" ") if is_ours else ("", "", "")
     if kind == "seed":
         return int(number)
     return seed_of_run(int(number, 16)) if kind == "run" else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from feedline._core import Plan
@@ -114,9 +115,47 @@ class NamedDataLoader(Feed):
         first, count = span_of_step(len(plan), step, size, self._rank, drop_last=drop_last)
         return plan.numbers(seed, checked_epoch(epoch), first, count)
 
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Have the next ``iter()`` go on where ``state_dict()`` was called.
+
+        That may have been on a loader without a name, of the same seed. Nothing that was consumed
+        is made again, if all jobs that are attached have asked for a later place of the epoch.
+        """
+        super().load_state_dict(self._checked_state(state))
+
+    def _checked_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        if isinstance(state, Mapping) and "feed" not in state and "seed" in state:
+            if state.get("ahead"):
+                raise FeedValueError(
+                    "the state has samples that were handed out before others (in_order=False)\n"
+                    "  only a loader without a name goes on there"
+                )
+            state = {**state, "order": f"seed {state['seed']}: {state.get('order')}"}
+        there, here = state.get("order"), self._attachment.core.order
+        if isinstance(there, str) and _is_of_another_order(there, here, state.get("sample")):
+            raise FeedValueError(
+                f"the state is of another order than feed \"{self.name}\"'s\n"
+                f"  the state's: {there}\n  the feed's: {here}"
+            )
+        return state
+
     def remake(self, epoch: int, step: int) -> Any:
         """Make a step's batch again, in this process: bit for bit what it was, or will be."""
         return self._own().remake(epoch, step)
+
+
+def _is_of_another_order(there: str, here: str, sample: object) -> bool:
+    """Whether a state's order surely is not the feed's.
+
+    Its runs are compared when it joins; a mixture's weights may have changed since.
+    """
+    seed, _, order = there.partition(": ")
+    own_seed, _, own_order = here.partition(": ")
+    if order and own_order and order != own_order and "mixture" not in order:
+        return True
+    are_seeds = seed.startswith("seed ") and own_seed.startswith("seed ")
+    # An epoch's beginning is the same place in any order.
+    return are_seeds and seed != own_seed and sample != 0
 
 
 def named(name: str, arguments: dict[str, Any], both: dict[str, Any]) -> Any:

@@ -246,9 +246,9 @@ class Server:
         """What an epoch's order depends on, beside the epoch; states of consumers hold it."""
         seed = self._options["seed"]
         order = f"run {run}" if seed is None else f"seed {seed}"
-        if hasattr(self._loader, "order_identity"):
+        if hasattr(self._loader, "order_identity") and (own := self._loader.order_identity()):
             # A loader of ours: with the seed that says all.
-            return f"{order}: {self._loader.order_identity()}"[:_LONGEST_ORDER]
+            return f"{order}: {own}"[:_LONGEST_ORDER]
         return "sequential" if seed is None and is_sequential(self._loader) else order
 
     def _run(self, core: ServerCore) -> None:

@@ -30,7 +30,8 @@ def loader(**keywords: Any) -> Any:
     """One job's loader."""
     arguments = {"shuffle": True, "num_workers": 2, "seed": 4, "linger_secs": 0.1, **keywords}
     dataset = arguments.pop("dataset", Numbers(SAMPLES, tenfold))
-    return DataLoader(dataset, arguments.pop("batch_size", 8), name="ids", **arguments)
+    size, name = arguments.pop("batch_size", 8), arguments.pop("name", "ids")
+    return DataLoader(dataset, size, name=name, **arguments)
 
 
 def checked(batches: Iterable[Any]) -> list[list[int]]:
@@ -186,7 +187,7 @@ def test_a_function_of_ones_own_that_collates() -> None:
         assert got.tolist() == [10 * n + more for n in one.samples(0, 0)[:4] for more in (0, 1)]
         with pytest.raises(feedline.FeedValueError, match="more or fewer rows"):
             next(second)
-    with loader(collate_fn=summed, with_ids=True, shuffle=False) as one:
+    with loader(collate_fn=summed, with_ids=True, name="sums") as one:
         batch, ids = next(iter(one))
         assert batch[:, 0].tolist() == [10 * n for n in ids.tolist()]
 
