@@ -22,12 +22,15 @@ _HOW = (
     "persistent_workers",
 )
 # What a job does with its batches for itself.
-_OF_THE_JOB = ("batch_size", "drop_last", "pin_memory", "with_ids")
+_OF_THE_JOB = ("batch_size", "drop_last", "pin_memory", "pin_memory_device", "with_ids")
 
 
 _WITHOUT_WORKERS = {
-    **{"num_workers": 0, "prefetch_factor": None, "timeout": 0},
-    **{"persistent_workers": False, "multiprocessing_context": None},
+    "num_workers": 0,
+    "prefetch_factor": None,
+    "timeout": 0,
+    "persistent_workers": False,
+    "multiprocessing_context": None,
 }
 
 
@@ -44,7 +47,10 @@ class MakeLoader:
         self.identified_by = {
             key: value
             for key, value in arguments.items()
-            if value is not None and key not in (*_HOW, *_OF_THE_JOB, "seed")
+            if value is not None
+            and key not in (*_HOW, *_OF_THE_JOB, "seed")
+            # To say so is to say nothing.
+            and not (key == "shuffle" and value is False)
         }
 
     def __getstate__(self) -> dict[str, Any]:
@@ -87,7 +93,7 @@ class NamedDataLoader(Feed):
                 "  give the dataset that it was made with"
             )
         size = self._attachment.arguments["batch_size"] or self._arguments["batch_size"]
-        own = {"batch_size": size, "seed": self.seed, "shard": self._rank}
+        own: dict[str, Any] = {"batch_size": size, "seed": self.seed, "shard": self._rank}
         return DataLoader(**{**self._arguments, **_WITHOUT_WORKERS, **own})
 
     @property
@@ -107,8 +113,8 @@ class NamedDataLoader(Feed):
         known, core = Plan.of_feed(self._attachment.core.order), self._attachment.core
         if known is None:
             raise TypeError(
-                f'feed "{self.name}" was attached to by its name, and its order can\'t be looked up '
-                f"without the dataset: {core.order}\n  give the dataset that it was made with"
+                f'feed "{self.name}" was attached to by its name, and its order can\'t be looked '
+                f"up without the dataset: {core.order}\n  give the dataset that it was made with"
             )
         seed, plan = known
         size, drop_last = core.batch_size or 1, self._attachment.arguments["drop_last"]
@@ -124,17 +130,17 @@ class NamedDataLoader(Feed):
         super().load_state_dict(self._checked_state(state))
 
     def _checked_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        if isinstance(state, Mapping) and "feed" not in state and "seed" in state:
+        if isinstance(state, Mapping) and "feed" not in state and {"seed", "order"} <= {*state}:
             if state.get("ahead"):
                 raise FeedValueError(
                     "the state has samples that were handed out before others (in_order=False)\n"
                     "  only a loader without a name goes on there"
                 )
-            state = {**state, "order": f"seed {state['seed']}: {state.get('order')}"}
+            state = {**state, "order": f"seed {state['seed']}: {state['order']}"}
         there, here = state.get("order"), self._attachment.core.order
         if isinstance(there, str) and _is_of_another_order(there, here, state.get("sample")):
             raise FeedValueError(
-                f"the state is of another order than feed \"{self.name}\"'s\n"
+                f'the state is of another order than feed "{self.name}"\'s\n'
                 f"  the state's: {there}\n  the feed's: {here}"
             )
         return state

@@ -22,8 +22,9 @@ def numbered(batch: Any, keys: list[Any], *, is_collated: bool, is_by_torch: boo
         return Numbered(batch, numbers[0])
     if not is_by_torch:
         rows = _rows(batch)
-        if len(rows) == 1 and None not in rows and rows != {len(keys)}:
-            return Numbered(batch, torch.full((rows.pop(),), UNKNOWN))
+        count = rows.pop() if len(rows) == 1 else None
+        if count is not None and count != len(keys):
+            return Numbered(batch, torch.full((count,), UNKNOWN))
     return Numbered(batch, numbers)
 
 

@@ -1,7 +1,8 @@
-"""``with_ids=True`` with a name: whoever asks gets each sample's number, wherever batches are cut."""
+"""``with_ids=True`` with a name: who asks gets each sample's number, wherever batches are cut."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -45,6 +46,11 @@ def checked(batches: Iterable[Any]) -> list[list[int]]:
     return found
 
 
+def flat(lists: Iterable[list[int]]) -> list[int]:
+    """Return all numbers of all batches."""
+    return list(itertools.chain.from_iterable(lists))
+
+
 @pytest.fixture(autouse=True)
 def servers_end(folder: Path) -> Any:
     """Wait until the feed's server has gone."""
@@ -62,11 +68,11 @@ def test_each_job_gets_them_at_its_own_batch_size_or_not_at_all() -> None:
             got, bare, too = got + list(first), bare + list(second), too + list(plain)
         ids = checked(got)
         assert ids == [one.samples(0, step) for step in range(8)]
-        flat = sum(ids, [])
-        assert sum(checked(too), []) == flat
+        all_of_them = flat(ids)
+        assert flat(checked(too)) == all_of_them
         assert len(bare) == 8
         assert [len(batch) for batch in bare] == [2] * 8, "batches alone"
-        assert torch.cat([tens for tens, _ in bare]).tolist() == [10 * n for n in flat[:56]]
+        assert torch.cat([tens for tens, _ in bare]).tolist() == [10 * n for n in all_of_them[:56]]
         alone = DataLoader(Numbers(SAMPLES, tenfold), 8, shuffle=True, seed=4, with_ids=True)
         assert equal(list(alone), got), "as without a name, bit for bit"
         assert equal(one.remake(0, 3), got[3])
@@ -79,13 +85,13 @@ def test_late_comers_and_those_who_resume_get_them() -> None:
         with loader(with_ids=True, batch_size=5) as late:
             from_the_start = iter(late)
             early = checked(next(from_the_start) for _ in range(3))
-            assert sum(early, []) == sum(seen, [])[:15]
+            assert flat(early) == flat(seen)[:15]
             state = late.state_dict()
         with loader(with_ids=True, batch_size=11) as again:
             again.load_state_dict(state)
             rest = checked(again)
         seen += checked(batches)
-        assert sum(early, []) + sum(rest, []) == sum(seen, [])
+        assert flat(early) + flat(rest) == flat(seen)
 
 
 def test_one_that_was_overtaken_gets_those_of_what_is_left() -> None:
@@ -97,13 +103,12 @@ def test_one_that_was_overtaken_gets_those_of_what_is_left() -> None:
     ):
         behind = iter(slow)
         seen = checked([next(behind)])
-        whole = sum(checked(fast), [])
+        whole = flat(checked(fast))
         assert sorted(whole) == list(range(5000))
         seen += checked(behind)
         assert slow.stats()["skipped"] > 0
-        flat = sum(seen, [])
-        assert flat[:8] == whole[:8]
-        assert set(flat) <= set(range(5000))
+        assert flat(seen)[:8] == whole[:8]
+        assert set(flat(seen)) <= set(range(5000))
 
 
 def test_ranks_get_their_own() -> None:
@@ -117,12 +122,12 @@ def test_ranks_get_their_own() -> None:
         for step, pair in enumerate(ids):
             assert list(pair) == [one.samples(0, step), other.samples(0, step)]
             assert [checked([rank.remake(0, step)])[0] for rank in (one, other)] == list(pair)
-        assert sorted(sum((a + b for a, b in ids), [])) == list(range(SAMPLES))
+        assert sorted(flat((a + b for a, b in ids))) == list(range(SAMPLES))
 
 
 def test_batches_that_are_overtaken_bring_their_own() -> None:
     with loader(with_ids=True, in_order=False, dataset=Numbers(SAMPLES, sometimes_slow)) as one:
-        assert sorted(sum(checked(one), [])) == list(range(SAMPLES))
+        assert sorted(flat(checked(one))) == list(range(SAMPLES))
 
 
 def sometimes_slow(number: int) -> Any:
@@ -132,20 +137,20 @@ def sometimes_slow(number: int) -> Any:
     return tenfold(number)
 
 
-def test_after_a_restart_of_the_server(tmp_path: Path) -> None:
+def test_after_a_restart_of_the_server() -> None:
     keywords = {"with_ids": True, "reconnect_secs": 60, "ring": 64, "history": 0.0}
     with loader(dataset=Numbers(2000, tenfold), **keywords) as one:
         batches = iter(one)
         seen = checked(next(batches) for _ in range(3))
         os.kill(one.stats()["server_pid"], signal.SIGKILL)
         seen += checked(batches)
-        assert sum(seen, []) == [n for step in range(250) for n in one.samples(0, step)]
+        assert flat(seen) == [n for step in range(250) for n in one.samples(0, step)]
 
 
 def test_a_sampler_of_ones_own_and_keys_that_are_no_numbers() -> None:
     order = list(range(SAMPLES - 1, -1, -1))
     with loader(shuffle=None, sampler=order, with_ids=True) as one:
-        assert sum(checked(one), []) == order
+        assert flat(checked(one)) == order
 
 
 def by_letter(key: str) -> int:
@@ -214,12 +219,12 @@ def test_they_are_refused_where_there_are_none() -> None:
         assert torch.cat(list(one)).tolist() == list(range(20))
         with pytest.raises(feedline.FeedValueError, match="without sample numbers"):
             DataLoader(None, 8, name="ids", with_ids=True)
-    with feedline.Server([torch.zeros(4)], "plain"):
-        with pytest.raises(feedline.FeedValueError, match="without sample numbers"):
-            feedline.attach("plain", with_ids=True)
+    refused = pytest.raises(feedline.FeedValueError, match="without sample numbers")
+    with feedline.Server([torch.zeros(4)], "plain"), refused:
+        feedline.attach("plain", with_ids=True)
 
 
-def test_nobody_sees_them_who_does_not_ask(tmp_path: Path) -> None:
+def test_nobody_sees_them_who_does_not_ask() -> None:
     """Neither in what is shown of batches, nor in a transform."""
     with loader(with_ids=True, transform=negated) as one:
         (tens, _), ids = next(iter(one))
@@ -238,7 +243,7 @@ def test_switched_off_it_is_a_loader_that_has_them(monkeypatch: pytest.MonkeyPat
     assert [len(ids) for ids in checked(alone)] == [7] * 8
     monkeypatch.setenv("FEEDLINE_MODE", "local")
     with loader(num_workers=0, with_ids=True) as local:
-        assert sorted(sum(checked(local), [])) == list(range(SAMPLES))
+        assert sorted(flat(checked(local))) == list(range(SAMPLES))
 
 
 def test_in_json_a_state_has_nothing_of_them() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def dataset(tmp_path: Path) -> Noting:
 def loader(dataset: Noting, batch_size: int = 8, **keywords: Any) -> Any:
     """One job's loader; its ring holds a few batches."""
     arguments = {"shuffle": True, "num_workers": 2, "seed": 4, "linger_secs": 0.1} | keywords
-    small = {"ring": 64, "history": 0.0}
+    small: dict[str, Any] = {"ring": 64, "history": 0.0}
     # What identifies the loader: the file grows.
     return DataLoader(dataset, batch_size, name="resume", key="noting", **small, **arguments)
 
@@ -99,8 +100,6 @@ def test_two_jobs_that_come_together_go_to_the_earlier_place(dataset: Noting) ->
     ):
         one.load_state_dict({**one.state_dict(), "epoch": 0, "sample": 16_000})
         other.load_state_dict({**other.state_dict(), "epoch": 0, "sample": 12_000})
-        threads_of = [job.dataset.feed for job in (one, other)]
-        assert len(threads_of) == 2
         got = read_side_by_side(one, other)
         assert got[0] == numbers_from(one, 0, 16_000, 4000)
         assert got[1] == numbers_from(other, 0, 12_000, 8000)
@@ -109,7 +108,6 @@ def test_two_jobs_that_come_together_go_to_the_earlier_place(dataset: Noting) ->
 
 def read_side_by_side(*jobs: Any) -> list[list[int]]:
     """Read an epoch's rest in a thread for each job."""
-    from concurrent.futures import ThreadPoolExecutor
 
     def read(job: Any) -> list[int]:
         return [number for batch in job for number in batch.tolist()]

@@ -1,4 +1,4 @@
-"""Samples that can't be cut, under a name: all jobs get the batches that the first one asked for."""
+"""Samples that can't be cut, under a name: all jobs get the batches of the first one."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_another_batch_size_is_refused_in_words_of_a_dataloader() -> None:
 
 
 def test_batches_of_a_function_of_ones_own() -> None:
-    keywords = {"make": ragged, "collate_fn": listed}
+    keywords: dict[str, Any] = {"make": ragged, "collate_fn": listed}
     with loader(**keywords) as one, loader(**keywords) as other:
         first, second = iter(one), iter(other)
         got, too = [next(first)], [next(second)]
@@ -100,7 +100,7 @@ def test_ranks_are_dealt_them_in_turn() -> None:
 
 def test_a_batch_samplers_batches_are_what_they_are() -> None:
     batches = [[0, 1, 2], [3], [4, 5]]
-    keywords = {"shuffle": None, "batch_sampler": batches, "batch_size": 1}
+    keywords: dict[str, Any] = {"shuffle": None, "batch_sampler": batches, "batch_size": 1}
     with loader(make=int, with_ids=True, **keywords) as one:
         assert [ids.tolist() for _, ids in one] == batches
 
