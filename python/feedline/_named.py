@@ -47,11 +47,16 @@ class MakeLoader:
         self.identified_by = {
             key: value
             for key, value in arguments.items()
+            # shuffle=False says nothing.
             if value is not None
             and key not in (*_HOW, *_OF_THE_JOB, "seed")
-            # To say so is to say nothing.
             and not (key == "shuffle" and value is False)
         }
+        # Functions of libraries are compared by nothing else.
+        for key in ("collate_fn", "worker_init_fn"):
+            if (function := arguments[key]) is not None:
+                name = getattr(function, "__qualname__", type(function).__qualname__)
+                self.identified_by[f"name of {key}"] = name
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_arguments": self._arguments, "_serves": self._serves}
@@ -188,7 +193,7 @@ def named(name: str, arguments: dict[str, Any], both: dict[str, Any]) -> Any:
         arguments["sampler"].share()
     if os.environ.get("FEEDLINE_MODE") == "off":
         # The loader itself, which does all this for its one job.
-        own = {key: both.pop(key) for key in ("shard", "seed") if key in both}
+        own: dict[str, Any] = {key: both.pop(key) for key in ("shard", "seed") if key in both}
         alone = MakeLoader({**arguments, **own}, serves=False)
         return share(alone, name, batch_size=size, **both)
     feed = share(MakeLoader(_of_server(arguments)), name, **of_the_job, **both)

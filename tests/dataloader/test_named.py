@@ -145,8 +145,8 @@ def test_what_is_a_default_may_be_said() -> None:
     ("different", "named"),
     [
         ({"generator": torch.Generator()}, "generator"),
-        ({"worker_init_fn": print}, "worker_init_fn"),
-        ({"collate_fn": list}, "collate_fn"),
+        ({"worker_init_fn": print}, "name of worker_init_fn: not used"),
+        ({"collate_fn": list}, "name of collate_fn: not used in the running feed"),
         ({"shuffle": None, "sampler": [1, 2]}, "sampler"),
         ({"seed": None}, "seed: 4 in the running feed"),
         ({"replay": True}, "replay: not used in the running feed"),

@@ -165,6 +165,10 @@ pub struct Server<P, Q> {
     waited_for: Option<Since>,
     /// Since when all who read have asked for a later place of the epoch.
     passing_since: Option<Since>,
+    /// Since when it has been asked for epochs.
+    begun: Option<Since>,
+    /// Somebody had a cursor and has it no more.
+    has_been_left: bool,
     /// A window in samples that a consumer needs.
     grow_to: u64,
     /// Set while the appending side waits.
@@ -193,6 +197,8 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
             ranks: Ranks::default(),
             waited_for: None,
             passing_since: None,
+            begun: None,
+            has_been_left: false,
             grow_to: 0,
             stalls: None,
             laggards: Laggards::default(),

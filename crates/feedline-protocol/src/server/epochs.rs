@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::backpressure::{Stalled, Stalls, Wait};
-use super::{Notice, Phase, Server};
+use super::{Notice, Phase, RESUME_GRACE, Server};
 use crate::log::Committed;
 use crate::message::{EpochLength, FeedState, Mark, UNKNOWN};
 use crate::page::{HeadPage, MemberPage, Process};
@@ -46,6 +46,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
     /// called again after each wait.
     pub fn may_begin_epoch(&mut self, head: &impl HeadPage, now: Time) -> EpochStart {
         self.stalls.get_or_insert_with(Stalls::default);
+        self.begun.get_or_insert(Since(now));
         let start = self.epoch_start(head, now);
         if !matches!(start, EpochStart::Wait(_)) {
             self.stalls = None;
@@ -132,11 +133,17 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         if self.members.anybody_is_to_ask() && !since.is_over(self.options.stall_timeout, now) {
             return None;
         }
+        // Those who come together are not here at once. Of a server that they have all waited for, they are soon after it began.
+        let first = self.begun.filter(|_| !self.has_been_left).unwrap_or(since);
+        if !first.is_over(RESUME_GRACE, now) {
+            return None;
+        }
         let (_, index) = self.log.locate(self.log.head())?;
         let passed = unneeded.min(samples.saturating_sub(index));
         if passed == 0 {
             return None;
         }
+        self.passing_since = None;
         self.log.pass_over(passed);
         head.publish(self.log.head());
         self.announce(head);
