@@ -53,10 +53,14 @@ class FeedCore:
         allow_pickle: bool,
         allow: tuple[list[int], list[int]],
         shard: tuple[int, int, int] | None,
+        with_ids: bool,
+        takes_whole: bool,
         when_missing: Callable[[], object] | None,
     ) -> Self: ...
     @property
     def is_inherited(self) -> bool: ...
+    @property
+    def is_whole_as_asked(self) -> bool: ...
     @property
     def yields_torch(self) -> bool: ...
     @property
@@ -114,6 +118,7 @@ class ServerCore:
         loader: Any,
         begin: Callable[[int], None],
         mark: Callable[[tuple[int, int], tuple[int, int], tuple[int, int] | None], None] | None,
+        seek: Callable[[int, int, bool], None] | None,
         *,
         samples: int | None,
         batches: int | None,
@@ -157,6 +162,8 @@ class Plan:
         phases: Sequence[tuple[int, Sequence[float]]],
         epoch_samples: int,
     ) -> Plan: ...
+    @staticmethod
+    def of_feed(order: str) -> tuple[int, Plan] | None: ...
     def __len__(self) -> int: ...
     def numbers(self, seed: int, epoch: int, first: int, count: int) -> list[int]: ...
 

@@ -10,22 +10,25 @@ from __future__ import annotations
 import inspect
 import multiprocessing
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing.context import BaseContext
 from typing import Any, Literal, Self
 
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, default_collate
 from typing_extensions import TypeVar  # torch needs it, too
 
 from feedline import _auto_size
 from feedline._auto_size import AutoWorkers, PoolState, number_of
-from feedline._core import Plan, PoolReport, PoolSize, count_steps, draw, next_step
+from feedline._core import Plan, PoolReport, PoolSize, count_steps, draw
 from feedline._errors import FeedValueError, explained, given, option
 from feedline._in_process import InProcess
+from feedline._loader import seed_of_order
 from feedline._loader_epoch import Epoch
-from feedline._place import Place, checked_ahead, generator_state
+from feedline._numbered import Numbered
+from feedline._numbering import numbered
+from feedline._place import Place, checked_ahead, checked_epoch, generator_state, span_of_step
 from feedline._pool import Pool
 from feedline._pool_worker import Job
 from feedline._shard import Shard, resolve_shard
@@ -107,6 +110,8 @@ class DataLoader(TorchDataLoader[_T_co]):
             )
         self._seed = None if seed is None else _checked_seed(seed)
         self._with_ids = with_ids
+        # Whether it is a server's: then each batch has its numbers, for the jobs that ask.
+        self._is_served = False
         # What torch made of the other arguments; a subclass may put its own samplers there.
         is_ours = isinstance(sampler, ShuffledSampler) and sampler.loader is self
         is_made = is_ours or (sampler is None and batch_sampler is None)
@@ -215,14 +220,16 @@ class DataLoader(TorchDataLoader[_T_co]):
         return Plan.shuffled(samples) if self._shuffles else Plan.sequential(samples)
 
     def order_identity(self) -> str:
-        """What an epoch's order depends on, besides the seed and its number."""
+        """What an epoch's order depends on, besides the seed and its number; empty if unknown."""
+        if isinstance(self.dataset, IterableDataset):
+            return ""
         if self._orders_itself:
             return str(self._order or self._plan())
         return f"{type(self.sampler if self._batches_itself else self.batch_sampler).__name__}"
 
     def set_epoch(self, epoch: int) -> None:
         """Have the next ``iter()`` be this epoch."""
-        self._epoch = _checked_epoch(epoch)
+        self._epoch = checked_epoch(epoch)
         parts: list[Any] = [] if self._order else [self.sampler, self.batch_sampler]
         for part in parts:
             if hasattr(part, "set_epoch"):
@@ -231,17 +238,9 @@ class DataLoader(TorchDataLoader[_T_co]):
     def samples(self, epoch: int, step: int) -> list[int]:
         """Return the numbers of the samples of a step, past or to come."""
         plan = self._plan()
-        first, count = self._span(len(plan), step)
-        return plan.numbers(self.seed, _checked_epoch(epoch), first, count)
-
-    def _span(self, samples: int, step: int) -> tuple[int, int]:
-        size, (rank, world) = self.batch_size or 1, self.shard or (0, 1)
-        steps = count_steps(samples, size, world, self.drop_last)
-        if not 0 <= step < steps:
-            raise IndexError(f"step {step} of an epoch with {steps} steps")
-        span = next_step(samples, step * size * world, size, rank, world, self.drop_last)
-        assert span is not None
-        return span[0], span[1] - span[0]
+        size, drop_last = self.batch_size or 1, self.drop_last
+        first, count = span_of_step(len(plan), step, size, self.shard, drop_last=drop_last)
+        return plan.numbers(self.seed, checked_epoch(epoch), first, count)
 
     def remake(self, epoch: int, step: int) -> Any:
         """Make a step's batch again, in this process: bit for bit what it was, or will be."""
@@ -278,6 +277,8 @@ class DataLoader(TorchDataLoader[_T_co]):
                 dataset: Any = self.dataset
                 dataset.load_state_dict(state["dataset"])
             return
+        if "feed" in state:
+            state = self._of_feed(state)
         try:
             loaded = {**state, "epoch": int(state["epoch"]), "sample": int(state["sample"])}
             ahead = checked_ahead(state.get("ahead", []), loaded["sample"])
@@ -302,6 +303,40 @@ class DataLoader(TorchDataLoader[_T_co]):
         self._seed, self._resume, self._place = _checked_seed(seed), loaded, None
         if mine and there:
             mine.take_over(there)
+
+    def _of_feed(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the state of a loader with a name as one of this loader."""
+        order = str(state.get("order"))
+        seed = seed_of_order(order)
+        if seed is None or not self._orders_itself:
+            raise FeedValueError(
+                f"the state is of feed {state['feed']!r}, whose samples can't be looked up here\n"
+                f"  its order: {order}"
+            )
+        place = {"epoch": state.get("epoch"), "sample": state.get("sample")}
+        return {"seed": seed, "order": order.partition(": ")[2], **place}
+
+    def _serve(self) -> Self:
+        """Make it a server's loader."""
+        self._is_served = True
+        return self
+
+    def _numbered(self, batch: Any, keys: list[Any]) -> Numbered:
+        is_collated, is_by_torch = self._auto_collation, self.collate_fn is default_collate
+        return numbered(batch, keys, is_collated=is_collated, is_by_torch=is_by_torch)
+
+    @property
+    def _seek(self) -> Callable[[int, int, bool], None] | None:
+        """What has the next ``iter()`` begin anywhere in an epoch; None if only a state does."""
+        if isinstance(self.dataset, IterableDataset) or not (self._orders_itself and self.in_order):
+            return None
+
+        def seek(epoch: int, place: int, counts_batches: bool) -> None:
+            samples = place * (self.batch_size or 1) if counts_batches else place
+            self._place = None
+            self._resume = {"epoch": epoch, "sample": min(samples, len(self._plan()))}
+
+        return seek
 
     def _start_pool(self, epoch: int) -> Pool:
         pool = self._pool
@@ -396,10 +431,6 @@ def _named(name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     arguments = (
         {key: parameters[key].default for key in own} | dict(zip(own, args, strict=False)) | mine
     )
-    if arguments["with_ids"]:
-        raise FeedValueError(
-            "with_ids=True and name= do not go together yet\n  samples(epoch, step) names them"
-        )
     if arguments["dataset"] is not None:
         # What is wrong with them is said here, as torch says it.
         DataLoader(**arguments)
@@ -419,13 +450,6 @@ def _check_order(sampler: Any, dataset: Any) -> None:
             f"sampler= is an order of {sampler.dataset_len} samples ({sampler}), "
             f"and {type(dataset).__name__} has {len(dataset)}"
         )
-
-
-def _checked_epoch(epoch: int) -> int:
-    number = int(epoch)
-    if not 0 <= number < 1 << 48:
-        raise FeedValueError(f"epoch {number} is not possible\n  epochs are counted from 0")
-    return number
 
 
 def _checked_seed(seed: object) -> int:

@@ -149,6 +149,15 @@ def pool_of(loader: Any) -> PoolReport | None:
     return pool if isinstance(pool, PoolReport) else None
 
 
+def seed_of_order(order: str) -> int | None:
+    """Return the seed of a loader of ours, by what its feed says of its order; else None."""
+    seed, is_ours, _ = order.partition(": ")
+    kind, _, number = seed.partition(" ") if is_ours else ("", "", "")
+    if kind == "seed":
+        return int(number)
+    return seed_of_run(int(number, 16)) if kind == "run" else None
+
+
 def begin_epoch(loader: Any, *, but: object = None) -> Callable[[int], None]:
     """What to do before each epoch: tell it to samplers and datasets that shuffle by epoch.
 

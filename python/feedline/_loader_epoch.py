@@ -64,6 +64,8 @@ class Epoch:
             self._end()
         if self._loader.pin_memory and torch.accelerator.is_available():
             batch = _utils.pin_memory.pin_memory(batch)
+        if self._loader._is_served:
+            return self._loader._numbered(batch, step.keys)
         if self._loader._with_ids:
             keys = step.keys
             ids = torch.tensor(keys) if all(type(key) is int for key in keys) else keys

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from feedline._core import next_step
-from feedline._errors import BatchSizeError
+from feedline._core import count_steps, next_step
+from feedline._errors import BatchSizeError, FeedValueError
 
 if TYPE_CHECKING:
     from feedline._dataloader import DataLoader
@@ -76,6 +76,14 @@ def generator_text(state: torch.Tensor) -> str:
     return base64.b64encode(state.numpy().tobytes()).decode()
 
 
+def checked_epoch(epoch: int) -> int:
+    """Return an epoch's number, if it can be one."""
+    number = int(epoch)
+    if not 0 <= number < 1 << 48:
+        raise FeedValueError(f"epoch {number} is not possible\n  epochs are counted from 0")
+    return number
+
+
 def checked_ahead(ahead: Any, sample: int) -> list[Span]:
     """Return the spans of a state; a ``ValueError`` for what is none."""
     spans = [(int(first), int(end)) for first, end in ahead]
@@ -103,6 +111,19 @@ def planned_steps(loader: DataLoader[Any], place: Place) -> Iterator[Step]:
         if order is not None:
             order.dealt_out(place.epoch * samples + spans[-1][1])
         yield Step(keys, spans)
+
+
+def span_of_step(
+    samples: int, step: int, size: int, shard: tuple[int, int] | None, *, drop_last: bool
+) -> tuple[int, int]:
+    """Return the first place of a rank's step, and how many samples it has there."""
+    rank, world = shard or (0, 1)
+    steps = count_steps(samples, size, world, drop_last)
+    if not 0 <= step < steps:
+        raise IndexError(f"step {step} of an epoch with {steps} steps")
+    span = next_step(samples, step * size * world, size, rank, world, drop_last)
+    assert span is not None
+    return span[0], span[1] - span[0]
 
 
 def is_over(loader: DataLoader[Any], place: Place, samples: int) -> bool:

@@ -253,9 +253,9 @@ class Server:
         """What an epoch's order depends on, beside the epoch; states of consumers hold it."""
         seed = self._options["seed"]
         order = f"run {run}" if seed is None else f"seed {seed}"
-        if hasattr(self._loader, "order_identity"):
+        if hasattr(self._loader, "order_identity") and (own := self._loader.order_identity()):
             # A loader of ours: with the seed that says all.
-            return f"{order}: {self._loader.order_identity()}"[:_LONGEST_ORDER]
+            return f"{order}: {own}"[:_LONGEST_ORDER]
         return "sequential" if seed is None and is_sequential(self._loader) else order
 
     def _run(self, core: ServerCore) -> None:
@@ -283,8 +283,9 @@ class Server:
                 state.mark(head, oldest, needed)
 
         allow_pickle = self._options["allow_pickle"]
+        seek = getattr(self._loader, "_seek", None)
         about = {**length._asdict(), "pool": pool_of(self._loader)}
-        core.run(self._loader, begin, mark, **about, allow_pickle=allow_pickle)
+        core.run(self._loader, begin, mark, seek, **about, allow_pickle=allow_pickle)
         if state is not None:
             state.close(is_done=core.stats()["state"] == "ended")
 

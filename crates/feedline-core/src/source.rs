@@ -83,6 +83,16 @@ pub trait Source {
         Ok(())
     }
 
+    /// Whether it can go on at a later place of an epoch without making what lies before that.
+    fn can_seek(&self) -> bool {
+        false
+    }
+
+    /// Goes on at this sample of the epoch; where batches travel whole, at this batch.
+    fn seek(&mut self, _index: u64) -> Result<(), Failure> {
+        Ok(())
+    }
+
     /// Nothing more will be asked of it.
     fn finish(&mut self) {}
 

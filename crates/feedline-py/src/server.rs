@@ -125,10 +125,11 @@ impl ServerCore {
     /// Serves `loader` on this thread until it is done or stopped; raises what it raised.
     ///
     /// `begin(epoch)` is called before each epoch, and `mark`, if there is one, after each batch: with the epoch and the number
-    /// of its samples published so far, and the same of the oldest that somebody needs, or None.
+    /// of its samples published so far, and the same of the oldest that somebody needs, or None. `seek(epoch, index,
+    /// counts_batches)`, if there is one, has the loader's next `iter()` begin there.
     ///
     /// A loader with a pool of workers leaves the pool's numbers in `pool`.
-    #[pyo3(signature = (loader, begin, mark, *, samples, batches, batch_size, allow_pickle, pool=None))]
+    #[pyo3(signature = (loader, begin, mark, seek, *, samples, batches, batch_size, allow_pickle, pool=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn run(
         &self,
@@ -136,6 +137,7 @@ impl ServerCore {
         loader: Py<PyAny>,
         begin: Py<PyAny>,
         mark: Option<Py<PyAny>>,
+        seek: Option<Py<PyAny>>,
         samples: Option<u64>,
         batches: Option<u64>,
         batch_size: Option<u64>,
@@ -147,6 +149,7 @@ impl ServerCore {
             loader,
             begin,
             mark,
+            seek,
             length,
             pool: pool.map(PoolReport::shared),
             allow_pickle,
@@ -230,6 +233,7 @@ struct PySource {
     loader: Py<PyAny>,
     begin: Py<PyAny>,
     mark: Option<Py<PyAny>>,
+    seek: Option<Py<PyAny>>,
     length: Length,
     pool: Option<stats::PoolReport>,
     allow_pickle: bool,
@@ -358,6 +362,28 @@ impl BatchSource for PySource {
                 Ok(_) => Ok(()),
                 Err(error) => Err(self.fail(py, error)),
             }
+        })
+    }
+
+    fn can_seek(&self) -> bool {
+        self.seek.is_some()
+    }
+
+    fn seek(&mut self, index: u64, counts_batches: bool) -> Result<(), Failure> {
+        Python::attach(|py| {
+            deliver(py);
+            let Some(seek) = &self.seek else { return Ok(()) };
+            self.flat = Flat::default();
+            self.batches = None;
+            let sought = (self.epoch, index, counts_batches)
+                .into_pyobject(py)
+                .and_then(|place| hang::call(seek.bind(py), &place))
+                .and_then(|_| hang::iter(self.loader.bind(py)));
+            match sought {
+                Ok(batches) => self.batches = Some(batches.unbind()),
+                Err(error) => return Err(self.fail(py, error)),
+            }
+            Ok(())
         })
     }
 

@@ -122,10 +122,11 @@ impl Producer<'_> {
 
     /// Appends one epoch: how long it was, or `None` if it was abandoned, and is over.
     fn epoch(&mut self, source: &mut dyn Source) -> Result<Option<EpochLength>, Halt> {
-        let had = self.next_index();
+        let mut had = self.next_index();
         let mut marked = self.progress();
         let ((start, _), before) = (marked, self.shared.lock().tally.batches);
         loop {
+            had += self.pass_over(source)?;
             let is_over = match self.append(source) {
                 Ok(true) => false,
                 Ok(false) => self.has_settled()?,
@@ -141,13 +142,27 @@ impl Producer<'_> {
                 break;
             }
         }
-        // Of an epoch that began before this server, it has counted only a part.
+        // Of an epoch that began before this server, or was not made from its beginning on, it has counted only a part.
         if had > 0 {
             return Ok(Some(self.shared.head.length()));
         }
         let state = self.shared.lock();
         let (batches, tail) = (state.tally.batches - before, state.tally.tail(start));
         Ok(Some(EpochLength { samples: state.machine.log().head() - start, batches, tail }))
+    }
+
+    /// Goes on at the place that all who are here have asked for, if the source can: how many samples need not be made.
+    fn pass_over(&mut self, source: &mut dyn Source) -> Result<u64, Halt> {
+        if !source.can_seek() {
+            return Ok(0);
+        }
+        let (shared, before) = (self.shared, self.next_index());
+        let samples = shared.head.length().samples;
+        let to = shared.change(|state| state.machine.pass_over(samples, &shared.head, shared.meter.time()));
+        let Some(index) = to else { return Ok(0) };
+        let _inside = shared.watch.enter(&shared.meter);
+        source.seek(index)?;
+        Ok(index - before)
     }
 
     /// Everything is claimed: waits until it is filled. False if some of it was given back, and is to be claimed again.

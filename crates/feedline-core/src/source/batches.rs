@@ -38,6 +38,16 @@ pub trait BatchSource {
         Ok(())
     }
 
+    /// As [`Source::can_seek`].
+    fn can_seek(&self) -> bool {
+        false
+    }
+
+    /// Goes on at this sample, or batch, of the epoch.
+    fn seek(&mut self, _index: u64, _counts_batches: bool) -> Result<(), Failure> {
+        Ok(())
+    }
+
     /// As [`Source::finish`].
     fn finish(&mut self) {}
 
@@ -98,6 +108,14 @@ impl Source for FromBatches<'_> {
 
     fn mark(&mut self, head: Mark, oldest: Mark, needed: Option<Mark>) -> Result<(), Failure> {
         self.source.mark(head, oldest, needed)
+    }
+
+    fn can_seek(&self) -> bool {
+        self.source.can_seek()
+    }
+
+    fn seek(&mut self, index: u64) -> Result<(), Failure> {
+        self.source.seek(index, matches!(self.schema.as_deref(), Some(Schema::Whole { .. })))
     }
 
     fn finish(&mut self) {
