@@ -39,7 +39,6 @@ impl PoolReport {
     /// Leaves a pool's numbers: those of its owner, how many workers it should have, besides those that stand in for others, how
     /// many of its workers died and were late, and the process that it forks them from.
     #[pyo3(signature = (owner, size, *, stand_ins, died, late, forker))]
-    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn look(&self, owner: &PoolOwner, size: Size<'_>, stand_ins: u64, died: u64, late: u64, forker: u32) {
         let Reading { spent, workers, .. } = owner.reading();
         let ahead_samples = owner.samples_in_flight();
