@@ -29,6 +29,7 @@ from feedline._place import Place, checked_ahead
 from feedline._pool import Pool
 from feedline._pool_worker import Job
 from feedline._shard import Shard, resolve_shard
+from feedline._thread_pool import ThreadPool
 from feedline.orders import Order
 
 _T_co = TypeVar("_T_co", covariant=True, default=Any)
@@ -75,6 +76,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
+        workers: Literal["processes", "threads"] = "processes",
         name: str | None = None,
         seed: int | None = None,
         with_ids: bool = False,
@@ -85,9 +87,10 @@ class DataLoader(TorchDataLoader[_T_co]):
         if name is not None:
             return  # FEEDLINE_MODE=off: `__new__` has made it already
         _refuse_later(later)
-        workers: Any = number_of(num_workers, dataset)
+        _check_workers(workers, num_workers, dataset, multiprocessing_context)
+        number: Any = number_of(num_workers, dataset)
         super().__init__(
-            *(dataset, batch_size, shuffle, sampler, batch_sampler, workers, collate_fn),
+            *(dataset, batch_size, shuffle, sampler, batch_sampler, number, collate_fn),
             *(pin_memory, drop_last, timeout, worker_init_fn, multiprocessing_context, generator),
             prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers,
@@ -102,6 +105,7 @@ class DataLoader(TorchDataLoader[_T_co]):
                     hint="leave it out",
                 )
             )
+        self._has_threads = workers == "threads"
         self._seed = None if seed is None else _checked_seed(seed)
         self._with_ids = with_ids
         # What torch made of the other arguments; a subclass may put its own samplers there.
@@ -303,9 +307,8 @@ class DataLoader(TorchDataLoader[_T_co]):
             *(most, self.seed, draw(self.seed, epoch, _OF_WORKERS) % _SEEDS),
         )
         prefetch, in_order = self.prefetch_factor or 2, bool(self.in_order)
-        pool = Pool(
-            *(self._context(), job, prefetch, self.timeout), in_order=in_order, size=self._size
-        )
+        make, context = (ThreadPool, None) if self._has_threads else (Pool, self._context())
+        pool = make(context, job, prefetch, self.timeout, in_order=in_order, size=self._size)
         self._pool = pool if self.persistent_workers else None
         return pool
 
@@ -348,7 +351,6 @@ _LATER = {
     "cluster": None,
     "placement": "local",
     "pool": None,
-    "workers": "processes",
 }
 
 
@@ -358,6 +360,24 @@ def _refuse_later(keywords: dict[str, Any]) -> None:
             raise TypeError(f"DataLoader.__init__() got an unexpected keyword argument {key!r}")
         if value != _LATER[key]:
             raise FeedValueError(f"{key}={value!r} is not possible yet\n  leave it out")
+
+
+def _check_workers(workers: str, num_workers: Any, dataset: Any, context: Any) -> None:
+    if workers not in ("processes", "threads"):
+        raise FeedValueError(f'workers={workers!r} is neither "processes" nor "threads"')
+    if workers == "processes" or num_workers == 0:
+        return
+    if isinstance(dataset, IterableDataset):
+        raise FeedValueError(
+            f'workers="threads" is for datasets whose samples have numbers, and '
+            f"{type(dataset).__name__} is an IterableDataset: torch's own workers iterate over it\n"
+            "  leave it out"
+        )
+    if context is not None:
+        raise FeedValueError(
+            f"multiprocessing_context={context!r} says how processes are started, and "
+            'workers="threads" starts none\n  leave one of them out'
+        )
 
 
 def _named(name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
