@@ -121,7 +121,7 @@ class Pool:
             job.indexes = None
         self._control = ours
         self._unread = b""
-        self._close = weakref.finalize(self, _close, self._owner, ours, process, self._pid)
+        self._close: Any = weakref.finalize(self, _close, self._owner, ours, process, self._pid)
 
     @property
     def is_here(self) -> bool:

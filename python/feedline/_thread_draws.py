@@ -45,7 +45,7 @@ _LOOK_EVERY_SECS = 0.1
 # The training loop goes on if a sample that is tried out takes longer.
 _PATIENCE_SECS = 1.0
 _SEED_BITS = 63
-_PYTHONS = random._inst  # type: ignore[attr-defined]
+_PYTHONS = random._inst
 
 _FUNCTIONS = (
     *("rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like"),
@@ -228,9 +228,7 @@ class ThreadDraws(TorchFunctionMode):
             self._is_seeded = True
         return self._generator
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call a function of torch's; one that draws gets the thread's generator."""
         kwargs = kwargs or {}
         if func in _DRAWING and kwargs.get("generator") is None and _is_on_cpu(args, kwargs):
@@ -270,13 +268,11 @@ class Generators:
 
     @property
     def torch_generator(self) -> torch.Generator:
-        """torch's."""
+        """Torch's."""
         return self._draws.generator
 
     @property
     def numpy_generator(self) -> np.random.Generator:
         """NumPy's."""
-        generator: np.random.Generator = self._seeded(
-            np.random.Generator, np.random.default_rng
-        )
+        generator: np.random.Generator = self._seeded(np.random.Generator, np.random.default_rng)
         return generator

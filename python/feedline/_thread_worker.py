@@ -219,7 +219,7 @@ class Worker:
     def _fill(self, keys: list[Any], seeds: list[int]) -> bool:
         """Copy each sample to its place. False if one has none."""
         put, number = self._end.put, -1
-        for number, sample in self._samples(keys, seeds):  # noqa: B007
+        for number, sample in self._samples(keys, seeds):
             if number >= len(keys) or not put(number, sample):
                 return False
         return number + 1 == len(keys)
