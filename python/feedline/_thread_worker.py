@@ -146,7 +146,11 @@ class Worker:
     def _do(self, is_whole: bool, given: Any, first: int, samples: int, epoch: int) -> None:
         if self._is_broken:
             error, self._broken = self._broken, None
-            raise error or RuntimeError("worker_init_fn raised")
+            try:
+                raise error or RuntimeError("worker_init_fn raised")
+            finally:
+                # Its traceback has this frame: without the name it is no cycle.
+                del error
         if isinstance(given, bytes):
             keys, numbers = self._hooks.keys(given, first, samples)
         else:

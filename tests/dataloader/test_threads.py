@@ -39,10 +39,14 @@ def of_pools() -> list[threading.Thread]:
 def _leaves_no_thread() -> Iterator[None]:
     before = set(of_pools())
     yield
-    # What was raised holds the iterator that it was raised by, until somebody collects it: here, or
-    # in one of those threads, which then ends after the others.
-    gc.collect()
-    eventually(lambda: set(of_pools()) <= before)
+
+    def are_gone() -> bool:
+        # What was raised holds the iterator that it was raised by. A collection does nothing while
+        # another thread is at one.
+        gc.collect()
+        return set(of_pools()) <= before
+
+    eventually(are_gone)
 
 
 @pytest.mark.parametrize("batch_size", [16, 7, 130, None])
