@@ -33,6 +33,7 @@ from feedline._pool import Pool
 from feedline._pool_worker import Job
 from feedline._shard import Shard, resolve_shard
 from feedline._shuffled_sampler import ShuffledSampler
+from feedline._thread_pool import ThreadPool
 from feedline.orders import Order
 
 _T_co = TypeVar("_T_co", covariant=True, default=Any)
@@ -79,6 +80,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
+        workers: Literal["processes", "threads"] = "processes",
         name: str | None = None,
         seed: int | None = None,
         with_ids: bool = False,
@@ -89,11 +91,12 @@ class DataLoader(TorchDataLoader[_T_co]):
         if name is not None:
             return  # FEEDLINE_MODE=off: `__new__` has made it already
         _refuse_later(later)
-        workers: Any = number_of(num_workers, dataset)
+        _check_workers(workers, num_workers, dataset, multiprocessing_context)
+        number: Any = number_of(num_workers, dataset)
         if shuffle and sampler is batch_sampler is None and not _is_iterable(dataset):
             shuffle, sampler = None, ShuffledSampler(self, dataset, generator)
         super().__init__(
-            *(dataset, batch_size, shuffle, sampler, batch_sampler, workers, collate_fn),
+            *(dataset, batch_size, shuffle, sampler, batch_sampler, number, collate_fn),
             *(pin_memory, drop_last, timeout, worker_init_fn, multiprocessing_context, generator),
             prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers,
@@ -108,6 +111,7 @@ class DataLoader(TorchDataLoader[_T_co]):
                     hint="leave it out",
                 )
             )
+        self._has_threads = workers == "threads"
         self._seed = None if seed is None else _checked_seed(seed)
         self._with_ids = with_ids
         # Whether it is a server's: then each batch has its numbers, for the jobs that ask.
@@ -351,8 +355,9 @@ class DataLoader(TorchDataLoader[_T_co]):
             *(most, self.seed, draw(self.seed, epoch, _OF_WORKERS) % _SEEDS),
         )
         prefetch, in_order = self.prefetch_factor or 2, bool(self.in_order)
-        pool = Pool(
-            *(self._context(), job, prefetch, self.timeout),
+        make, context = (ThreadPool, None) if self._has_threads else (Pool, self._context())
+        pool = make(
+            *(context, job, prefetch, self.timeout),
             in_order=in_order,
             size=self._size,
             report=self._pool_report(),
@@ -407,7 +412,6 @@ _LATER = {
     "cluster": None,
     "placement": "local",
     "pool": None,
-    "workers": "processes",
 }
 
 
@@ -417,6 +421,24 @@ def _refuse_later(keywords: dict[str, Any]) -> None:
             raise TypeError(f"DataLoader.__init__() got an unexpected keyword argument {key!r}")
         if value != _LATER[key]:
             raise FeedValueError(f"{key}={value!r} is not possible yet\n  leave it out")
+
+
+def _check_workers(workers: str, num_workers: Any, dataset: Any, context: Any) -> None:
+    if workers not in ("processes", "threads"):
+        raise FeedValueError(f'workers={workers!r} is neither "processes" nor "threads"')
+    if workers == "processes" or num_workers == 0:
+        return
+    if isinstance(dataset, IterableDataset):
+        raise FeedValueError(
+            f'workers="threads" is for datasets whose samples have numbers, and '
+            f"{type(dataset).__name__} is an IterableDataset: torch's own workers iterate over it\n"
+            "  leave it out"
+        )
+    if context is not None:
+        raise FeedValueError(
+            f"multiprocessing_context={context!r} says how processes are started, and "
+            'workers="threads" starts none\n  leave one of them out'
+        )
 
 
 def _named(name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:

@@ -22,6 +22,7 @@ from feedline._place import (
 )
 from feedline._pool import Pool, Raised
 from feedline._sampler_errors import beyond_the_dataset
+from feedline._thread_worker import Raised as RaisedHere
 from feedline.orders import Order
 
 if TYPE_CHECKING:
@@ -163,6 +164,8 @@ class Epoch:
             except BaseException as error:
                 if better := beyond_the_dataset(error, step.keys, self._loader):
                     raise better from error
+                if isinstance(raised.wrapped, RaisedHere):
+                    raise
                 # How it came here is nobody's concern.
                 raise error from None
         assert self._pool is not None

@@ -21,7 +21,7 @@ from feedline.orders import Mixture
 # How a loader works in the server, and not what it loads: jobs may differ in it.
 _HOW = (
     *("num_workers", "prefetch_factor", "timeout", "multiprocessing_context", "in_order"),
-    "persistent_workers",
+    *("persistent_workers", "workers"),
 )
 # What a job does with its batches for itself.
 _OF_THE_JOB = ("batch_size", "drop_last", "pin_memory", "pin_memory_device", "with_ids")

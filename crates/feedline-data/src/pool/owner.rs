@@ -14,6 +14,7 @@ mod batch;
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_shm::arena::{Arena, Extent};
@@ -24,7 +25,7 @@ use self::batch::{Batch, Step};
 use super::run_length::RunLength;
 use super::spent::Spent;
 use super::task::{ASKS_FOR_LANES, ASKS_FOR_MEMORY, Kind, LANES, NO_LANES, OUT, OUT_LEN, TELLS_OF_ERROR};
-use super::{Lanes, MAILBOX_BYTES};
+use super::{Lanes, MAILBOX_BYTES, Worker};
 
 /// What a pool is made for.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +62,7 @@ pub enum Keys<'a> {
 /// The owner's end of a pool.
 #[derive(Debug)]
 pub struct Owner {
-    board: Board,
+    board: Arc<Board>,
     arena: Arena,
     settings: Settings,
     known: Known,
@@ -140,7 +141,7 @@ impl Owner {
         let slots = (settings.batches * 257).clamp(64, 1 << 14);
         let mailboxes = settings.workers as u64 * MAILBOX_BYTES;
         Ok(Self {
-            board: Board::create(settings.workers, slots)?,
+            board: Board::create(settings.workers, slots)?.into(),
             arena: Arena::create(settings.arena_bytes.max(2 * mailboxes + (1 << 20)), mailboxes)?,
             settings,
             known: Known::Nothing,
@@ -161,6 +162,11 @@ impl Owner {
     /// The arena's descriptor and length.
     pub fn arena(&self) -> (BorrowedFd<'_>, u64) {
         (self.arena.fd(), self.arena.len_bytes())
+    }
+
+    /// A worker that is a thread of this process.
+    pub fn thread(&self, number: usize) -> Worker {
+        Worker::beside(Arc::clone(&self.board), self.arena.writer(), number)
     }
 
     /// How many batches are in flight.
@@ -421,6 +427,16 @@ impl Owner {
             Some((worker, batch.number, batch.sample_of(at.ticket, at.part)))
         };
         (0..self.board.workers()).filter_map(is_late).collect()
+    }
+
+    /// Nobody wants this batch any more: a worker that can't be ended is at one of its samples. The batch keeps its memory until
+    /// that worker has finished. False if it is not in flight.
+    pub fn give_up(&mut self, number: u64) -> bool {
+        let index = self.batches.iter().position(|batch| batch.number == number);
+        let Some(mut batch) = index.and_then(|index| self.batches.remove(index)) else { return false };
+        batch.withdraw(&self.board);
+        self.abandoned.push(batch);
+        true
     }
 
     /// Nobody wants what is in flight. Workers finish the samples that they are at.

@@ -1,6 +1,7 @@
 //! A worker's side of the board: takes tasks, writes samples into their slots, says what became of them.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_shm::arena::ArenaWriter;
@@ -13,10 +14,10 @@ use super::{Lanes, MAILBOX_BYTES};
 /// How long a worker sleeps before it looks around.
 const NAP: Duration = Duration::from_millis(100);
 
-/// What a worker process has.
+/// What a worker has: a process, or a thread of the owner's.
 #[derive(Debug)]
 pub struct Worker {
-    board: Board,
+    board: Arc<Board>,
     arena: ArenaWriter,
     number: usize,
 }
@@ -50,7 +51,17 @@ impl Worker {
         number: usize,
     ) -> Result<Self, RingError> {
         let (board, arena) = (Board::open(board, workers, slots)?, ArenaWriter::open(arena, arena_bytes)?);
-        Ok(Self { board, arena, number })
+        Ok(Self { board: Arc::new(board), arena, number })
+    }
+
+    /// A worker that is a thread of the owner's process.
+    pub(super) fn beside(board: Arc<Board>, arena: ArenaWriter, number: usize) -> Self {
+        Self { board, arena, number }
+    }
+
+    /// Whether the pool was closed.
+    pub fn is_closed(&self) -> bool {
+        self.board.is_closed()
     }
 
     /// The next task; waits for a tenth of a second at most.

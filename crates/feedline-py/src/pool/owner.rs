@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use super::sample::Layout;
+use super::thread::PoolThread;
 use crate::flatten::numpy_dtype;
 use crate::rebuild::torch_tensor;
 use crate::tensor::Exported;
@@ -46,6 +47,11 @@ impl PoolOwner {
         let state = self.0.lock();
         let ((board, workers, slots), (arena, arena_bytes)) = (state.owner.board(), state.owner.arena());
         (board.as_raw_fd(), workers, slots, arena.as_raw_fd(), arena_bytes)
+    }
+
+    /// A worker's end for a thread of this process.
+    fn thread(&self, worker: usize) -> PoolThread {
+        PoolThread::new(self.0.lock().owner.thread(worker))
     }
 
     fn travel_whole(&self) {
@@ -116,6 +122,11 @@ impl PoolOwner {
     /// Has a worker end before its next run, or no longer.
     fn retire(&self, worker: usize, is_to_end: bool) {
         self.0.lock().owner.retire(worker, is_to_end);
+    }
+
+    /// Nobody wants this batch any more, though a thread is still at one of its samples.
+    fn give_up(&self, number: u64) -> bool {
+        self.0.lock().owner.give_up(number)
     }
 
     fn abandon(&self) {
