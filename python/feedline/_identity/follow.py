@@ -22,7 +22,7 @@ so does a ``Choice``, which stands beside the things that a condition decides be
 ``standard_objects``   ... methods that look something up: of ini files, of context variables
 ``inert``              ... library code that only makes something of what it is given
 ``telling``            ... what only prints, logs or writes
-``files``              which files are read and written
+``files``              which files are read and written; ``folders``, which are listed
 ``command_line``       what a parser gives that the loader calls itself
 ``additions``          what is added to lists and dicts that exist
 ``attributes``         what is found by a name
