@@ -44,9 +44,9 @@ def dataset(tmp_path: Path) -> Noting:
 
 
 def loader(dataset: Noting, batch_size: int = 8, **keywords: Any) -> Any:
-    """One job's loader; its ring holds a few batches."""
+    """One job's loader."""
     arguments = {"shuffle": True, "num_workers": 2, "seed": 4, "linger_secs": 0.1}
-    small: dict[str, Any] = {"ring": 64, "history": 0.0}
+    small: dict[str, Any] = {"history": 0.0}
     # What identifies the loader: the file grows.
     own = {**small, **arguments, **keywords}
     return DataLoader(dataset, batch_size, name="resume", key="noting", **own)
