@@ -220,9 +220,12 @@ class Pool:
         """Return the error for a sample whose workers died, or were too slow."""
         dataset = type(self._job.dataset).__name__
         stack = self._last_stack
-        limit = f"timeout={self._timeout:g} s"
-        why = f"took longer than {limit}" if self._was_late else "ended its worker process"
-        text = f"sample {sample!r} of {dataset} {why}, {tries} times"
+        which, times = f"sample {sample!r} of {dataset}", f"{tries} times"
+        if self._was_late:
+            limit = f"{self._timeout:g} seconds"
+            text = f"DataLoader timed out after {limit}: {which} took longer, {times}"
+        else:
+            text = f"{which} ended its worker process, {times}"
         if self._last_status:
             text += f" (the last one {self._last_status})"
         if stack.strip():

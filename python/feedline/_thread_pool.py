@@ -166,7 +166,8 @@ class ThreadPool(Pool):
         dataset = type(self._job.dataset).__name__
         where = "\n".join(f"    {line}" for line in self._last_stack.splitlines())
         return WorkerError(
-            f"sample {sample!r} of {dataset} took longer than timeout={self._timeout:g} s\n"
+            f"DataLoader timed out after {self._timeout:g} seconds: sample {sample!r} of {dataset} "
+            f"took longer\n"
             f"  where it was:\n{where}\n"
             '  its thread cannot be ended; workers="processes" ends a worker and tries again'
         )

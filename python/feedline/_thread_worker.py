@@ -160,10 +160,12 @@ class Worker:
             batch = self._sure(lambda: self._whole(keys, seeds, epoch))
             if not self._end.hand_over(self._crew.hand_over(batch)):
                 raise Closed
-        elif self._find_lanes(keys, seeds) and self._sure(lambda: self._fill(keys, seeds)):
-            self._end.made()
         else:
-            self._end.unfit()
+            made = self._find_lanes(keys, seeds)
+            if made is not None and self._sure(lambda: self._fill(keys, seeds, made)):
+                self._end.made()
+            else:
+                self._end.unfit()
 
     def _sure(self, make: Callable[[], Any]) -> Any:
         name = type(self._job.dataset).__name__
@@ -184,46 +186,46 @@ class Worker:
         with self._draws:
             return self._dataset.__getitems__(keys)
 
-    def _samples(self, keys: list[Any], seeds: list[int]) -> Iterator[tuple[int, Any]]:
-        """Yield all samples, each with its number: one at a time, if they draw."""
+    def _samples(self, keys: list[Any], seeds: list[int], first: int = 0) -> Iterator[Any]:
+        """Yield what the keys from the first on give: one at a time, if the samples draw."""
         draws = self._crew.draws
-        if self._hooks.takes_many and not draws.are_seen:
-            self._end.begin(0)
-            samples = self._get_many(keys, seeds[0])
+        if self._hooks.takes_many and not draws.are_seen and first < len(keys):
+            self._end.begin(first)
+            samples = self._get_many(keys[first:], seeds[first])
             if not draws.are_seen:
-                yield from enumerate(samples)
+                yield from samples
                 return
-        number = 0
-        for at, (key, seed) in enumerate(zip(keys, seeds, strict=True)):
+        for at in range(first, len(keys)):
             self._end.begin(at)
-            if not self._hooks.takes_many:
-                yield at, self._get(key, seed)
-                continue
-            for sample in self._get_many([key], seed):
-                yield number, sample
-                number += 1
+            if self._hooks.takes_many:
+                yield from self._get_many([keys[at]], seeds[at])
+            else:
+                yield self._get(keys[at], seeds[at])
 
-    def _find_lanes(self, keys: list[Any], seeds: list[int]) -> bool:
-        """Learn where samples stand, of the first one if nobody knows yet. False: nowhere."""
-        end = self._end
+    def _find_lanes(self, keys: list[Any], seeds: list[int]) -> list[Any] | None:
+        """Learn where samples stand, and return what was made of the first key for it, if anything.
+
+        None: nowhere.
+        """
+        end, made = self._end, list[Any]()
         if (lanes := end.lanes()) is None:
-            first = self._sure(lambda: next(self._samples(keys[:1], seeds[:1]), None))
-            if first is None:
-                return False
+            made = self._sure(lambda: list(self._samples(keys[:1], seeds[:1])))
+            if not made:
+                return None
             with _nobody():
-                description = _sample.dumps(_sample.describe(first[1]))
+                description = _sample.dumps(_sample.describe(made[0]))
             if not end.ask_for_lanes(description):
                 raise Closed
             lanes = end.lanes()
         if isinstance(lanes, bytes):
             end.learn(_sample.loads(lanes))
-            return True
-        return bool(lanes)
+        return made if lanes else None
 
-    def _fill(self, keys: list[Any], seeds: list[int]) -> bool:
-        """Copy each sample to its place. False if one has none."""
+    def _fill(self, keys: list[Any], seeds: list[int], made: list[Any]) -> bool:
+        """Copy each sample to its place, first those that were made. False: one has none."""
         put, number = self._end.put, -1
-        for number, sample in self._samples(keys, seeds):
+        rest = self._samples(keys, seeds, 1 if made else 0)
+        for number, sample in enumerate(itertools.chain(made, rest)):
             if number >= len(keys) or not put(number, sample):
                 return False
         return number + 1 == len(keys)
@@ -236,7 +238,7 @@ class Worker:
             self._end.begin(0)
             samples = self._get_many(keys, seeds[0] if seeds else 0)
         if samples is None or (draws.are_seen and seeds):
-            samples = [sample for _, sample in self._samples(keys, seeds)]
+            samples = list(self._samples(keys, seeds))
         if seeds:
             self._draws.begin(draw(seeds[0], epoch, _COLLATING))
         if job.collate_fn is default_collate:

@@ -121,7 +121,7 @@ def read_side_by_side(*jobs: Any) -> list[list[int]]:
 def test_a_job_that_has_not_asked_yet_keeps_its_place(tmp_path: Path) -> None:
     """It is attached: the other, which wants a later place, does not have the epoch pass it by."""
     dataset = Noting(tmp_path / "made", 20_000)
-    keywords = {"history": 1.0, "stall_timeout_secs": 3600}
+    keywords: dict[str, Any] = {"history": 1.0, "stall_timeout_secs": 3600}
     with loader(dataset, **keywords) as one, loader(dataset, 16, **keywords) as other:
         one.load_state_dict({**one.state_dict(), "epoch": 0, "sample": 2000})
         first = iter(one)

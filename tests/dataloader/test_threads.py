@@ -289,6 +289,24 @@ def test_a_thread_knows_who_it_is() -> None:
         assert get_worker_info() is None
 
 
+@pytest.mark.parametrize("takes_many", [False, True])
+def test_no_sample_is_made_twice(takes_many: bool) -> None:
+    """Not even the first ones, by which the lanes are found."""
+    made: list[int] = []
+
+    class Many(Numbers):
+        def __getitems__(self, keys: list[int]) -> list[int]:
+            return [self.make(key) for key in keys]
+
+    def make(number: int) -> int:
+        made.append(number)
+        return number
+
+    dataset = (Many if takes_many else Numbers)(40, make)
+    assert numbers(threads(dataset, 4, 3)) == list(range(40))
+    assert sorted(made) == list(range(40))
+
+
 def test_a_threads_own_generators_are_seeded_for_each_sample() -> None:
     def make(number: int) -> Any:
         info: Any = get_worker_info()

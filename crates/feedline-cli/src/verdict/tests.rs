@@ -150,7 +150,7 @@ fn what_a_pool_has_found_out_is_no_longer_advised() {
     let loader = Kind::LoaderBound;
     let pool = |case: Case, why: PoolReason| {
         case.with(|case| {
-            case.stats.pool = Some(PoolStats { workers: 2, wanted: 2, most: 32, why, ..PoolStats::default() })
+            case.stats.pool = Some(PoolStats { workers: 2, wanted: 2, most: 32, why, ..PoolStats::default() });
         })
     };
     // A number that was given: more of them, if that helps.
