@@ -50,6 +50,8 @@ pub mod peer;
 #[cfg(not(loom))]
 mod private;
 #[cfg(not(loom))]
+mod reserve;
+#[cfg(not(loom))]
 mod slots;
 #[cfg(not(loom))]
 mod source_bytes;
@@ -71,6 +73,7 @@ pub use self::{
     mutex::{Mutex, MutexGuard},
     page::{CursorHandle, HeadReader, HeadWriter, Waited},
     private::PrivatePages,
+    reserve::{LanePlace, Reserve, ReservedRings},
     slots::{Claimable, Slots, Span},
     source_bytes::SourceBytes,
     window::Window,

@@ -8,6 +8,7 @@
 
 use std::ffi::c_void;
 use std::num::NonZero;
+use std::os::fd::AsFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -71,6 +72,18 @@ impl Span {
         let base = unsafe { mmap(null_mut(), len_bytes, prot, flags, memory.fd(), 0) }
             .map_err(RingError::memory("a mapping", len_bytes as u64))?;
         Ok(Self { base: non_null(base), mapped: non_null(base), len_bytes })
+    }
+
+    /// Maps memory that has no length yet, for writing: addresses for so many bytes, of which none may be touched before there
+    /// is memory behind it.
+    pub(crate) fn map_ahead(fd: impl AsFd, len_bytes: u64) -> Result<Self, RingError> {
+        let span = Self::reserve(len_bytes as usize)?;
+        let (prot, flags) = Access::Writer.flags();
+        let flags = flags | MapFlags::FIXED | MapFlags::NORESERVE;
+        // SAFETY: the range lies in `span`, which was reserved for it; nothing else is there.
+        unsafe { mmap(span.base.as_ptr().cast(), len_bytes as usize, prot, flags, fd, 0) }
+            .map_err(RingError::memory("a ring's mapping", len_bytes))?;
+        Ok(span)
     }
 
     pub(crate) fn base(&self) -> NonNull<u8> {

@@ -13,7 +13,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::{Layout, Memory, RingWriter, SourceBytes};
+use crate::{LanePlace, Layout, Memory, RingWriter, SourceBytes};
 
 /// What one claim covers: samples, in every lane of fixed stride, and their part of the byte lane (empty without one).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +40,8 @@ struct Lanes {
     capacity: u64,
     /// How long the byte lane is; 0 without one.
     byte_lane: u64,
+    /// Its number among those that workers have mapped.
+    reserved: Option<u32>,
 }
 
 impl Claimable {
@@ -48,12 +50,20 @@ impl Claimable {
     /// # Panics
     /// If the ring has fewer lanes than there are strides, or more than one beyond them.
     pub fn new(ring: RingWriter, strides: Vec<u64>) -> Self {
+        Self::in_reserve(ring, strides, None)
+    }
+
+    /// The same for a ring that was in reserve, under this number.
+    ///
+    /// # Panics
+    /// As [`Self::new`].
+    pub fn in_reserve(ring: RingWriter, strides: Vec<u64>, reserved: Option<u32>) -> Self {
         let (fixed, variable) = ring.layout().lanes().split_at(strides.len());
         assert!(variable.len() <= 1, "at most one lane has no stride");
         let samples = fixed.iter().zip(&strides).filter_map(|(lane, &stride)| lane.len_bytes.checked_div(stride));
         let capacity = samples.min().unwrap_or(0);
         let byte_lane = variable.first().map_or(0, |lane| lane.len_bytes);
-        Self { lanes: Arc::new(Lanes { ring, strides, capacity, byte_lane }), claimed: Vec::new() }
+        Self { lanes: Arc::new(Lanes { ring, strides, capacity, byte_lane, reserved }), claimed: Vec::new() }
     }
 
     /// The memory to hand to consumers.
@@ -136,6 +146,20 @@ impl Slots {
     /// How many bytes they have in one lane.
     pub fn len_bytes(&self, lane: usize) -> usize {
         self.place(lane).1
+    }
+
+    /// The ring's number among those that workers have mapped.
+    pub fn reserved(&self) -> Option<u32> {
+        self.lanes.reserved
+    }
+
+    /// Where they stand in one lane, for a worker that has the ring's memory mapped.
+    ///
+    /// # Panics
+    /// If the ring has fewer lanes.
+    pub fn place_in_memory(&self, lane: usize) -> LanePlace {
+        let (position, of) = (self.place(lane).0, self.lanes.ring.layout().lanes()[lane]);
+        LanePlace { start: of.offset_bytes, len_bytes: of.len_bytes, position: of.wrap(position) }
     }
 
     /// Where they stand in one lane, and how many bytes they have there.

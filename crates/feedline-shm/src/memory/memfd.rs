@@ -37,6 +37,12 @@ impl Memfd {
         Ok(Self { fd, len_bytes })
     }
 
+    /// The same memory with another length, for whoever has it alone or does not touch it yet.
+    pub(crate) fn with_length(self, len_bytes: u64) -> Result<Self, RingError> {
+        ftruncate(&self.fd, len_bytes).map_err(RingError::memory("a ring", len_bytes))?;
+        Ok(Self { len_bytes, ..self })
+    }
+
     /// Fixes the size; both sides may write.
     pub fn seal_size(&self) -> Result<(), RingError> {
         fcntl_add_seals(&self.fd, FIXED_LENGTH | SealFlags::SEAL).map_err(RingError::os("sealing shared memory"))
