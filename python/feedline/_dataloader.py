@@ -16,12 +16,12 @@ from typing import Any, Literal, Self
 
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, default_collate
 from typing_extensions import TypeVar  # torch needs it, too
 
 from feedline import _auto_size
 from feedline._auto_size import AutoWorkers, PoolState, number_of
-from feedline._core import Plan, PoolSize, count_steps, draw, next_step
+from feedline._core import Filling, Plan, PoolSize, count_steps, draw, next_step
 from feedline._errors import FeedValueError, explained, given, option
 from feedline._in_process import InProcess
 from feedline._loader_epoch import Epoch
@@ -173,6 +173,24 @@ class DataLoader(TorchDataLoader[_T_co]):
         self._check_options()
         return Epoch(self)
 
+    @property
+    def feedline_fills(self) -> bool:
+        """Whether workers can write batches into the rings of a server that iterates this loader."""
+        return (
+            type(self).__iter__ is DataLoader.__iter__
+            and not isinstance(self.dataset, IterableDataset)
+            and self.num_workers > 0
+            and bool(self.in_order)
+            and self._auto_collation
+            and self.collate_fn is default_collate
+            and not (self.pin_memory or self._with_ids)
+        )
+
+    def feedline_iter(self, filling: Filling) -> Epoch:
+        """One epoch, for the server that made ``filling``: it is yielded instead of some batches."""
+        self._check_options()
+        return Epoch(self, filling)
+
     def _check_options(self) -> None:
         """Say what torch says when an epoch begins: it asserts what does not go together."""
         if self.timeout > 0 and self.num_workers == 0:
@@ -290,10 +308,12 @@ class DataLoader(TorchDataLoader[_T_co]):
         if mine and there:
             mine.take_over(there)
 
-    def _start_pool(self, epoch: int) -> Pool:
+    def _start_pool(self, epoch: int, filling: Filling | None = None) -> Pool:
         pool = self._pool
         if pool is not None and pool.is_here:
-            return pool
+            if pool.filling is filling:
+                return pool
+            pool.close()
         if self._size is None and isinstance(self.num_workers, AutoWorkers):
             self._size = _auto_size.new()
         most = self.num_workers if self._size is None else self._size.most
@@ -304,7 +324,10 @@ class DataLoader(TorchDataLoader[_T_co]):
         )
         prefetch, in_order = self.prefetch_factor or 2, bool(self.in_order)
         pool = Pool(
-            *(self._context(), job, prefetch, self.timeout), in_order=in_order, size=self._size
+            *(self._context(), job, prefetch, self.timeout),
+            in_order=in_order,
+            size=self._size,
+            filling=filling,
         )
         self._pool = pool if self.persistent_workers else None
         return pool

@@ -29,12 +29,15 @@ from multiprocessing import reduction
 from typing import Any
 
 from feedline import _folder_index, _pool_worker
+from feedline._core import PoolRings
 from feedline._pool_worker import STACK_SIGNAL, Job
 
 MESSAGE = struct.Struct("<cII")
 """What is asked or told, the worker's number, and how many bytes follow what is told."""
 
 START, KILL, ENDED, REFUSED = b"s", b"k", b"e", b"r"
+FORGET = b"f"
+"""Rings before this one, which stands in the worker's place, are no longer written to."""
 
 _PR_SET_PDEATHSIG = 1
 # A worker that is asked where it is answers at once, unless it is deep inside C.
@@ -57,22 +60,34 @@ def _descriptor(duplicate: Any) -> Descriptor:
     return Descriptor(duplicate.detach())
 
 
-def run(control: socket.socket, board: Descriptor, arena: Descriptor, sizes: Any, job: Job) -> None:
+def run(
+    control: socket.socket,
+    board: Descriptor,
+    arena: Descriptor,
+    sizes: Any,
+    job: Job,
+    lent: tuple[list[Descriptor], int] | None,
+) -> None:
     """Serve the training job until it is gone."""
     workers, slots, arena_bytes = sizes
+    # Before there is a ring: nobody can map one to write into it later.
+    rings = None if lent is None else PoolRings([ring.fd for ring in lent[0]], lent[1])
     if job.indexes is not None:
         _folder_index.put(job.indexes, keep_lists=True)
     else:
         _folder_index.put(_folder_index.pack(job.dataset), keep_lists=False)
-    forker = Forker(control, (board.fd, workers, slots, arena.fd, arena_bytes), job)
+    forker = Forker(control, (board.fd, workers, slots, arena.fd, arena_bytes), job, rings)
     forker.serve()
 
 
 class Forker:
     """Starts workers, ends them, and reports those that have ended."""
 
-    def __init__(self, control: socket.socket, descriptors: Any, job: Job) -> None:
+    def __init__(
+        self, control: socket.socket, descriptors: Any, job: Job, rings: PoolRings | None
+    ) -> None:
         """Begin without workers."""
+        self._rings = rings
         self._control = control
         self._descriptors = descriptors
         self._job = job
@@ -113,6 +128,8 @@ class Forker:
             self._start(worker)
         elif what == KILL and worker in self._pids:
             self._kill(worker)
+        elif what == FORGET and self._rings is not None:
+            self._rings.forget_before(worker)
         return True
 
     def _start(self, worker: int) -> None:
@@ -140,7 +157,7 @@ class Forker:
             if os.getppid() != forker:
                 os._exit(1)
             self._control.close()
-            _pool_worker.run(self._job, self._descriptors, worker, stack)
+            _pool_worker.run(self._job, self._descriptors, worker, stack, self._rings)
             status = 0
         except BaseException as error:
             os.pwrite(stack, traceback.format_exc().encode(), 0)

@@ -16,18 +16,23 @@ from feedline._sampler_errors import beyond_the_dataset
 from feedline.orders import Order
 
 if TYPE_CHECKING:
+    from feedline._core import Filling
     from feedline._dataloader import DataLoader
 
 
 class Epoch:
     """One epoch of a loader: its batches, one after the other."""
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
+    def __init__(self, loader: DataLoader[Any], filling: Filling | None = None) -> None:
+        """Begin with the first batch; ``filling`` is for the server that iterates, if one does."""
         self._loader = loader
+        self._filling = filling
         self._steps: Iterator[Step] | None = None
         self._pool: Pool | None = None
         self._in_process: InProcess | None = None
         self._waiting: dict[int, Step] = {}
+        # One that could not be dealt out yet.
+        self._held: Step | None = None
         self._place = Place(0, 0)
         # How many samples the epoch has, where that is known.
         self._samples: int | None = None
@@ -45,6 +50,8 @@ class Epoch:
             self._steps = self._begin()
         try:
             step, batch = self._serial() if self._loader.num_workers == 0 else self._pooled()
+            if step is None:
+                return batch
         except StopIteration:
             self._end()
             raise
@@ -53,6 +60,8 @@ class Epoch:
         self._place.hand_out(step)
         if self._is_at_end():
             self._end()
+        if batch is self._filling and self._filling is not None:
+            return batch
         if self._loader.pin_memory and torch.accelerator.is_available():
             batch = _utils.pin_memory.pin_memory(batch)
         if self._loader._with_ids:
@@ -80,7 +89,7 @@ class Epoch:
         if loader.num_workers == 0:
             self._in_process = loader._in_process()
         else:
-            self._pool = loader._start_pool(epoch)
+            self._pool = loader._start_pool(epoch, self._filling)
             self._pool.serve(self._place)
         # What raises has begun nothing.
         loader._epoch, loader._place, loader._resume = epoch + 1, self._place, None
@@ -120,7 +129,8 @@ class Epoch:
                 raise better from error
             raise
 
-    def _pooled(self) -> tuple[Step, Any]:
+    def _pooled(self) -> tuple[Step | None, Any]:
+        """Return the next batch; without a step, what the server that iterates is asked for."""
         pool = self._pool
         assert pool is not None
         assert self._steps is not None
@@ -129,15 +139,29 @@ class Epoch:
                 "a later iteration of this loader has taken its workers\n"
                 "  with persistent_workers=True there is one at a time"
             )
-        while pool.has_room:
-            step = next(self._steps, None)
-            if step is None:
-                break
-            self._waiting[pool.offer(step.keys, self._place.epoch)] = step
-        if pool.is_idle:
-            raise StopIteration
-        number, batch = pool.take()
-        return self._waiting.pop(number), batch
+        while True:
+            while pool.has_room:
+                step = self._held or next(self._steps, None)
+                if step is None:
+                    break
+                number = pool.offer(step.keys, self._place.epoch)
+                if number is None:
+                    self._held = step
+                    if pool.asks:
+                        return None, pool.filling
+                    break
+                self._held = None
+                self._waiting[number] = step
+            is_held_up = self._held is not None
+            if pool.is_idle and not is_held_up:
+                raise StopIteration
+            taken = pool.take(is_held_up=is_held_up)
+            if taken is not None:
+                return self._waiting.pop(taken[0]), taken[1]
+
+    def feedline_take_back(self) -> bool:
+        """Nobody needs the rest: whether somebody may still write to the server's ring."""
+        return self._pool is not None and self._pool.take_back()
 
     def _is_at_end(self) -> bool:
         samples = self._samples

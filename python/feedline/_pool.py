@@ -11,10 +11,12 @@ import time
 import weakref
 from typing import Any
 
+import torch
 from torch._utils import ExceptionWrapper
+from torch.utils import _pytree as pytree
 
 from feedline import _folder_index, _forker, _sample, _whole_batch
-from feedline._core import PoolOwner, PoolSize, without_batches
+from feedline._core import Filling, PoolOwner, PoolSize, without_batches
 from feedline._errors import WorkerError
 from feedline._pool_worker import Job
 
@@ -61,8 +63,13 @@ class Pool:
         *,
         in_order: bool,
         size: PoolSize | None = None,
+        filling: Filling | None = None,
     ) -> None:
-        """Start the forker and the workers: as many as the job says, or as ``size`` does."""
+        """Start the forker and the workers: as many as the job says, or as ``size`` does.
+
+        With ``filling``, workers write into the rings of the server that iterates the loader.
+        """
+        self.filling = filling
         self._size = size
         self._wanted = job.num_workers if size is None else size.workers
         # Out of order, a worker that is held up by a slow sample is stood in for.
@@ -84,6 +91,11 @@ class Pool:
         if not job.auto_collation or not _is_default(job):
             self._owner.travel_whole()
         board, workers, slots, arena, arena_bytes = self._owner.descriptors()
+        lent = None if filling is None else filling.lend()
+        self._fills = lent is not None
+        self._oldest_ring = 0
+        if filling is not None and lent is not None:
+            self._owner.fill(filling, self._wanted * prefetch)
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         _controls.add(ours)
@@ -92,6 +104,7 @@ class Pool:
         arguments = (
             *(theirs, _forker.Descriptor(board), _forker.Descriptor(arena)),
             *((workers, slots, arena_bytes), job),
+            lent and ([_forker.Descriptor(ring) for ring in lent[0]], lent[1]),
         )
         process = context.Process(target=_forker.run, args=arguments, daemon=True)
         try:
@@ -127,19 +140,25 @@ class Pool:
         """Whether every batch that was dealt out was taken."""
         return self._owner.in_flight() == 0
 
-    def offer(self, keys: list[Any], epoch: int) -> int:
-        """Deal a batch out; its number is returned."""
+    @property
+    def asks(self) -> bool:
+        """Whether the server is to be asked for a place in its ring."""
+        return self.filling is not None and self.filling.asks
+
+    def offer(self, keys: list[Any], epoch: int) -> int | None:
+        """Deal a batch out; its number is returned, or None where it needs a place first."""
         if keys and all(type(key) is int and 0 <= key < _NUMBERS for key in keys):
             return self._owner.offer(keys, epoch)
         # A batch without samples is work for a worker, too.
         return self._owner.offer_pickled(pickle.dumps(keys), max(1, len(keys)), epoch)
 
-    def take(self) -> tuple[int, Any]:
-        """Return the next batch that is done, with its number.
+    def take(self, *, is_held_up: bool = False) -> tuple[int, Any] | None:
+        """Return the next batch that is done, with its number; ``filling`` if it is in its place.
 
-        Raises what the dataset raised, in the order of the batches.
+        Raises what the dataset raised, in the order of the batches. While another batch is held up
+        for want of a place, None is returned now and then.
         """
-        if self._size is not None and self.has_room:
+        if self._size is not None and self.has_room and not is_held_up:
             # The epoch's last batches: there is nothing more to deal out.
             self._size.pause()
         while True:
@@ -148,13 +167,21 @@ class Pool:
                 self._look_at_workers()
                 self._look_at = time.monotonic() + _LOOK_EVERY_SECS
             if event is None:
+                if is_held_up:
+                    return None
                 continue
             what, *of = event
             self._stillborn = 0
             if what == "made":
                 return of[0], self._build(of[1])
+            if what == "filled":
+                return of[0], self.filling
             if what == "whole":
-                return of[0], _unpacked(*of)
+                number, packed, claimed = of
+                batch = _unpacked(number, packed)
+                if claimed is not None and _samples(batch) != claimed:
+                    self._give_places_back()
+                return number, batch
             if what == "lanes":
                 self._describe(of[0])
             elif what == "raised":
@@ -168,6 +195,10 @@ class Pool:
             self._owner.describe(b"", None)
             return
         self._build = _sample.builder(described[0])
+        if self.filling is not None:
+            lanes = len(described[1])
+            probe = self._build([torch.tensor([lane]) for lane in range(lanes)])
+            self.filling.describe(probe, lanes)
         self._owner.describe(description, described)
 
     def serve(self, epoch: object) -> None:
@@ -176,6 +207,22 @@ class Pool:
         if self._size is not None:
             self._size.pause()
         self._epoch = epoch
+
+    def take_back(self) -> bool:
+        """Have nothing made any more; whether somebody may still write to the server's ring."""
+        if not self._fills or not self.is_here:
+            return False
+        is_filling = self._owner.take_back()
+        if is_filling:
+            self._look_at_workers()
+        return is_filling
+
+    def _give_places_back(self) -> None:
+        """Have all that is in flight made elsewhere: a batch before it needs another place."""
+        assert self.filling is not None
+        self.filling.give_back()
+        while self._owner.unclaim():
+            self._look_at_workers()
 
     def serves(self, epoch: object) -> bool:
         """Whether it is the latest that it was to make batches for."""
@@ -237,6 +284,10 @@ class Pool:
                     *(pid, "took too long and was ended" if is_late else how),
                     *(sample, batch, again, tries, _TRIES),
                 )
+        oldest_ring = self._owner.oldest_ring
+        if oldest_ring is not None and oldest_ring > self._oldest_ring:
+            self._oldest_ring = oldest_ring
+            self._ask(_forker.FORGET, oldest_ring)
         if self._timeout > 0:
             for worker, _, _ in self._owner.late(self._timeout):
                 if worker not in self._killed:
@@ -318,6 +369,13 @@ def _unpacked(number: int, batch: Any) -> Any:
     except Exception:
         wrapped = ExceptionWrapper(where="where a worker's batch was unpickled")
         raise _Raised(number, wrapped) from None
+
+
+def _samples(batch: Any) -> int | None:
+    """Return how many samples a batch has, where its first leaf tells."""
+    leaves = pytree.tree_leaves(batch)
+    shape = getattr(leaves[0], "shape", None) if leaves else None
+    return int(shape[0]) if shape else None
 
 
 def _is_default(job: Job) -> bool:

@@ -21,7 +21,7 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import _utils, default_collate
 
 from feedline import _sample, _whole_batch
-from feedline._core import PoolWorker
+from feedline._core import PoolRings, PoolWorker
 from feedline._folder_index import Indexes
 
 # Of those that the system doesn't use; asks a worker for its stack.
@@ -145,7 +145,13 @@ def _keep_freed_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, 2 * _MOST_HEAP_BLOCK_BYTES)
 
 
-def run(job: Job, descriptors: tuple[int, int, int, int, int], worker: int, stack: int) -> None:
+def run(
+    job: Job,
+    descriptors: tuple[int, int, int, int, int],
+    worker: int,
+    stack: int,
+    rings: PoolRings | None,
+) -> None:
     """Work until the pool is closed. Called in a process that was forked for it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -168,7 +174,7 @@ def run(job: Job, descriptors: tuple[int, int, int, int, int], worker: int, stac
     hooks = Hooks(job, f"in DataLoader worker process {worker_id}")
     hooks.initialise(worker_id)
     board, workers, slots, arena, arena_bytes = descriptors
-    end = PoolWorker(os.dup(board), workers, slots, os.dup(arena), arena_bytes, worker)
+    end = PoolWorker(os.dup(board), workers, slots, os.dup(arena), arena_bytes, worker, rings)
     # A function of the user's may have put another dataset there.
     dataset = _utils.worker._worker_info.dataset
     end.run(_Broken() if hooks.is_broken else dataset, hooks, job.seed)

@@ -10,7 +10,7 @@ use feedline_core::batch::{Array, Batch, Leaf, Value};
 use feedline_core::consumer::{Config, Consumer};
 use feedline_core::schema::{ArrayKind, DType};
 use feedline_core::server::{Options, Server};
-use feedline_core::source::{BatchSource, Length};
+use feedline_core::source::{BatchSource, Item, Length};
 use feedline_core::{Failure, Node, Structure};
 
 const SAMPLES: u64 = 650;
@@ -30,7 +30,7 @@ impl BatchSource for Counter {
         Ok(())
     }
 
-    fn next(&mut self) -> Result<Option<Batch<'_>>, Failure> {
+    fn next(&mut self) -> Result<Option<Item<'_>>, Failure> {
         let end = (self.next + BATCH).min(SAMPLES);
         if self.next == end {
             return Ok(None);
@@ -39,7 +39,7 @@ impl BatchSource for Counter {
         let shape = vec![end - self.next];
         self.next = end;
         let array = Array::new(ArrayKind::Numpy, DType::U64, shape, &self.bytes);
-        Ok(Some(Batch { structure: Structure(vec![Node::Leaf]), leaves: vec![Leaf::Array(array)] }))
+        Ok(Some(Batch { structure: Structure(vec![Node::Leaf]), leaves: vec![Leaf::Array(array)] }.into()))
     }
 
     fn length(&self) -> Length {

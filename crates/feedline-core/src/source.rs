@@ -17,7 +17,7 @@ mod synthetic;
 
 pub use feedline_protocol::Mark;
 
-pub use self::batches::{BatchSource, FromBatches};
+pub use self::batches::{BatchSource, FromBatches, Item};
 pub use self::synthetic::Synthetic;
 use crate::error::{Error, Failure};
 use crate::server::Appender;
@@ -63,6 +63,12 @@ pub trait Source {
 
     /// Claims the next of the epoch. False if nothing is left to claim; asked again if something was given back since.
     fn append(&mut self, log: &mut Appender<'_, '_>) -> Result<bool, Halt>;
+
+    /// Nobody needs the rest of the epoch, and nothing more is to be filled. True while somebody may still write to a claim: asked
+    /// again then. A source whose claims come back by themselves has nothing to do. May take a tenth of a second.
+    fn take_back(&mut self) -> Result<bool, Failure> {
+        Ok(false)
+    }
 
     /// Whether the epoch that has just ended was none, because there is nothing more to come. The feed ends with the one before.
     fn is_exhausted(&self) -> bool {

@@ -14,12 +14,14 @@
 //! |---|---|
 //! | [`task`] | what a task says, and what becomes of it |
 //! | [`lanes`] | where a batch's samples stand |
+//! | [`claimed`] | batches that stand in a ring, where all jobs read them |
 //! | [`run_length`] | how many samples a worker takes at a time |
 //! | [`size`] | how many workers there should be |
 //! | [`spent`] | what workers and the owner spent, in windows |
 //! | [`owner`] | the owner: batches in flight, workers that die, what is late |
 //! | [`worker`] | a worker's side of the board |
 
+pub mod claimed;
 pub mod lanes;
 pub mod owner;
 pub mod run_length;
@@ -28,6 +30,7 @@ pub mod spent;
 pub mod task;
 pub mod worker;
 
+pub use self::claimed::Claimed;
 pub use self::lanes::Lanes;
 pub use self::owner::{Ask, Made, Owner, Ready, Settings};
 pub use self::worker::Worker;

@@ -41,7 +41,9 @@ mod _core {
     #[pymodule_export]
     use super::plan::{Plan, count_steps, draw, next_step};
     #[pymodule_export]
-    use super::pool::{Draws, PackedSamples, PoolOwner, PoolSize, PoolWorker, WholeBatch, without_batches};
+    use super::pool::{
+        Draws, Filling, PackedSamples, PoolOwner, PoolRings, PoolSize, PoolWorker, WholeBatch, without_batches,
+    };
     #[pymodule_export]
     use super::server::{ServerCore, begin_run, check_name, end_run, feeds, folder, folder_path};
     #[pymodule_export]

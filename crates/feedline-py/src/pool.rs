@@ -1,8 +1,9 @@
 //! A loader's pool, for Python: the owner's end in the training job, a worker's end in each worker process.
 //!
 //! `owner` hands out batches; `worker` does what they are filled by, `in_process` the same without workers; `maker` calls the dataset; `sample` copies a sample into its slots; `generators` seeds the draws of each
-//! sample; `packed_samples` is the index of a folder dataset; `size` says how many workers there should be. What a pool decides is in `feedline_data::pool`.
+//! sample; `filling` has batches filled where jobs read them, in a server's ring; `packed_samples` is the index of a folder dataset; `size` says how many workers there should be. What a pool decides is in `feedline_data::pool`.
 
+mod filling;
 mod generators;
 mod in_process;
 mod maker;
@@ -14,6 +15,7 @@ mod worker;
 
 use pyo3::prelude::*;
 
+pub use self::filling::{Filling, PoolRings, Wants};
 pub use self::in_process::Draws;
 pub use self::owner::{PoolOwner, WholeBatch};
 pub use self::packed_samples::PackedSamples;

@@ -3,13 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use feedline_core::batch::Batch;
-use feedline_core::server::{Launch, Server};
-use feedline_core::source::{BatchSource, Length, Mark};
+use feedline_core::server::{Claim, Launch, Server};
+use feedline_core::source::{BatchSource, Item, Length, Mark};
 use feedline_core::{Error, Failure, FailureKind, Reader, names};
 use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyRuntimeError};
 use pyo3::prelude::*;
-use pyo3::types::PyIterator;
+use pyo3::types::{PyIterator, PyTuple};
 
 use crate::errors::{check_signals, failed, take_interrupt, to_python, traceback};
 use crate::explain::explanation;
@@ -17,6 +16,7 @@ use crate::flatten::{Flat, Refusal, failure, flatten};
 use crate::hang;
 use crate::logging::{deliver, detached};
 use crate::options::ServerOptions;
+use crate::pool::{Filling, Wants};
 use crate::stack_request::ask_for_stack;
 
 /// The reason that consumers get after a Ctrl-C.
@@ -119,8 +119,10 @@ impl ServerCore {
         allow_pickle: bool,
     ) -> PyResult<()> {
         let length = Length { samples, batches, batch_size };
+        let filling = self.lend_rings(loader.bind(py))?;
         let mut source = PySource {
             loader,
+            filling,
             begin,
             mark,
             length,
@@ -193,6 +195,22 @@ impl ServerCore {
     }
 }
 
+impl ServerCore {
+    /// Has a loader whose workers can do that write into the feed's rings.
+    fn lend_rings(&self, loader: &Bound<'_, PyAny>) -> PyResult<Option<Py<Filling>>> {
+        // Of its class: a wrapper that hands on what it doesn't have itself makes other batches of them.
+        if loader.get_type().getattr_opt("feedline_fills")?.is_none() || self.server.has_its_rings_in_files() {
+            return Ok(None);
+        }
+        if !loader.getattr("feedline_fills")?.extract::<bool>()? {
+            return Ok(None);
+        }
+        let Some((filling, reserve)) = Filling::new() else { return Ok(None) };
+        self.server.use_reserve(reserve);
+        Ok(Some(Py::new(loader.py(), filling)?))
+    }
+}
+
 impl Drop for ServerCore {
     fn drop(&mut self) {
         // Python drops us with the GIL in hand, which the control thread may need for a last log line.
@@ -203,6 +221,8 @@ impl Drop for ServerCore {
 /// A Python iterable. Each call takes the GIL; the copy that follows doesn't have it.
 struct PySource {
     loader: Py<PyAny>,
+    /// The loader's workers write into the feed's rings; it yields this where it has something to say of that.
+    filling: Option<Py<Filling>>,
     begin: Py<PyAny>,
     mark: Option<Py<PyAny>>,
     length: Length,
@@ -217,6 +237,17 @@ struct PySource {
 }
 
 impl PySource {
+    fn iter<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        let loader = self.loader.bind(py);
+        match &self.filling {
+            None => hang::iter(loader),
+            Some(filling) => {
+                let iter = loader.getattr("feedline_iter")?;
+                Ok(hang::call(&iter, &(filling,).into_pyobject(py)?)?.cast_into()?)
+            }
+        }
+    }
+
     fn fail(&mut self, py: Python<'_>, error: PyErr) -> Failure {
         let failure = if error.is_instance_of::<PyException>(py) {
             let message = format!("the loader raised {}\n\n{}", summary(py, &error), traceback(py, &error).trim_end());
@@ -258,6 +289,13 @@ fn summary(py: Python<'_>, error: &PyErr) -> String {
     format!("{name}: {}", error.value(py))
 }
 
+/// What the loader has yielded; a batch is in `flat`.
+enum Yielded {
+    Batch(Option<Claim>),
+    Filled(Claim),
+    Wants { samples: u64, waits: bool },
+}
+
 impl BatchSource for PySource {
     fn begin(&mut self, epoch: u64) -> Result<(), Failure> {
         Python::attach(|py| {
@@ -268,7 +306,7 @@ impl BatchSource for PySource {
             let begun = (epoch,)
                 .into_pyobject(py)
                 .and_then(|epoch| hang::call(self.begin.bind(py), &epoch))
-                .and_then(|_| hang::iter(self.loader.bind(py)));
+                .and_then(|_| self.iter(py));
             match begun {
                 Ok(batches) => self.batches = Some(batches.unbind()),
                 Err(error) => return Err(self.fail(py, error)),
@@ -277,8 +315,8 @@ impl BatchSource for PySource {
         })
     }
 
-    fn next(&mut self) -> Result<Option<Batch<'_>>, Failure> {
-        Python::attach(|py| {
+    fn next(&mut self) -> Result<Option<Item<'_>>, Failure> {
+        let item = Python::attach(|py| {
             deliver(py);
             // The last batch was copied; its memory goes before the next one is made.
             self.flat = Flat::default();
@@ -300,6 +338,16 @@ impl BatchSource for PySource {
                     return Ok(None);
                 }
             };
+            if let Some(filling) = self.filling.as_ref().filter(|filling| item.is(*filling)).map(Py::get) {
+                if let Some(Wants { samples, waits }) = filling.wants() {
+                    return Ok(Some(Yielded::Wants { samples, waits }));
+                }
+                self.is_fresh = false;
+                return match filling.ready() {
+                    Some(claim) => Ok(Some(Yielded::Filled(claim))),
+                    None => Err(Failure::new(FailureKind::Server, "a batch was filled without a claim")),
+                };
+            }
             self.is_fresh = false;
             match flatten(&item, self.allow_pickle) {
                 Ok(flat) => self.flat = flat,
@@ -309,9 +357,43 @@ impl BatchSource for PySource {
                 }
                 Err(refusal) => return Err(failure(py, &refusal)),
             }
-            Ok(Some(()))
+            Ok(Some(Yielded::Batch(self.filling.as_ref().and_then(|filling| filling.get().ready()))))
+        })?;
+        Ok(item.map(|item| match item {
+            Yielded::Batch(claim) => Item::Batch(self.flat.as_batch(), claim),
+            Yielded::Filled(claim) => Item::Filled(claim),
+            Yielded::Wants { samples, waits } => Item::Wants { samples, waits },
+        }))
+    }
+
+    fn give(&mut self, claim: Option<Claim>) {
+        if let Some(filling) = &self.filling {
+            filling.get().give(claim);
+        }
+    }
+
+    fn fits(&mut self) {
+        if let Some(filling) = &self.filling {
+            filling.get().fits();
+        }
+    }
+
+    fn filling(&self) -> u64 {
+        self.filling.as_ref().map_or(0, |filling| filling.get().batches())
+    }
+
+    fn take_back(&mut self) -> Result<bool, Failure> {
+        let Some(filling) = &self.filling else { return Ok(false) };
+        filling.get().take_back();
+        Python::attach(|py| {
+            deliver(py);
+            let Some(batches) = &self.batches else { return Ok(false) };
+            let taken = batches.bind(py).getattr("feedline_take_back").and_then(|method| {
+                let is_filling: bool = hang::call(&method, &PyTuple::empty(py))?.extract()?;
+                Ok(is_filling)
+            });
+            taken.map_err(|error| self.fail(py, error))
         })
-        .map(|there| there.map(|()| self.flat.as_batch()))
     }
 
     fn is_exhausted(&self) -> bool {
@@ -355,6 +437,9 @@ impl BatchSource for PySource {
 
 impl Drop for PySource {
     fn drop(&mut self) {
+        if let Some(filling) = &self.filling {
+            filling.get().end();
+        }
         let _ = Python::try_attach(|py| {
             self.end_workers(py);
             self.flat = Flat::default();

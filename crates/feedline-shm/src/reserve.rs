@@ -41,7 +41,14 @@ impl Reserve {
         Ok(Self { rings: rings.into(), len_bytes })
     }
 
-    /// The descriptors to hand to whoever maps them, and for how many bytes.
+    /// No ring in memory is longer than this: what the machine has.
+    pub fn longest_ring() -> u64 {
+        let info = rustix::system::sysinfo();
+        let parts = [info.totalram, info.totalswap].map(|part| part as u64);
+        parts.iter().sum::<u64>().saturating_mul(u64::from(info.mem_unit).max(1)).max(1 << 30)
+    }
+
+    /// The descriptors of those that are left, to hand to whoever maps them, and for how many bytes.
     pub fn descriptors(&self) -> (Vec<RawFd>, u64) {
         (self.rings.lock().iter().map(|(_, memory)| memory.fd().as_raw_fd()).collect(), self.len_bytes)
     }

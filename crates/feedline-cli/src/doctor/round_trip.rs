@@ -10,7 +10,7 @@ use feedline_core::batch::{Array, Batch, Leaf, Value};
 use feedline_core::consumer::{Config, Consumer};
 use feedline_core::schema::{ArrayKind, DType};
 use feedline_core::server::{History, Options, RingSize, Server};
-use feedline_core::source::BatchSource;
+use feedline_core::source::{BatchSource, Item};
 use feedline_core::{Error, Failure, Node, Structure};
 use feedline_shm::Mutex;
 use serde::{Deserialize, Serialize};
@@ -170,7 +170,7 @@ impl BatchSource for Pattern {
         Ok(())
     }
 
-    fn next(&mut self) -> Result<Option<Batch<'_>>, Failure> {
+    fn next(&mut self) -> Result<Option<Item<'_>>, Failure> {
         if self.next == SAMPLES {
             return Ok(None);
         }
@@ -185,6 +185,6 @@ impl BatchSource for Pattern {
         sent.extend(self.words.chunks_exact(SAMPLE_WORDS * 8).map(sum));
         let shape = vec![SOURCE_BATCH, SAMPLE_WORDS as u64 * 8];
         let array = Array::new(ArrayKind::Numpy, DType::U8, shape, &self.words);
-        Ok(Some(Batch { structure: Structure(vec![Node::Leaf]), leaves: vec![Leaf::Array(array)] }))
+        Ok(Some(Batch { structure: Structure(vec![Node::Leaf]), leaves: vec![Leaf::Array(array)] }.into()))
     }
 }

@@ -21,13 +21,15 @@ pub struct First {
     pub batch_samples: u64,
     /// How many bytes such a batch has.
     pub batch_bytes: u64,
+    /// How many batches are filled at once, where they lie in the ring.
+    pub filling: u64,
 }
 
 impl First {
     /// Samples that can be cut, in batches of so many.
     pub fn cut(batch_samples: u64, schema: Schema) -> Self {
         let batch_bytes = batch_samples.max(1).saturating_mul(strides(&schema).iter().sum());
-        Self { schema, batch_samples, batch_bytes }
+        Self { schema, batch_samples, batch_bytes, filling: 0 }
     }
 }
 
@@ -63,6 +65,11 @@ impl Appender<'_, '_> {
     pub(crate) fn claim_next(&mut self, samples: u64) -> Result<Claim, Halt> {
         let claim = self.0.claim_samples(None, samples, samples)?;
         Ok(claim.expect("nobody else could have given anything back"))
+    }
+
+    /// Claims the next samples, if there is room for them.
+    pub(crate) fn claim_if_possible(&mut self, samples: u64) -> Result<Option<Claim>, Halt> {
+        self.0.claim_samples_if_possible(samples)
     }
 
     /// Claims room for a batch that travels whole.

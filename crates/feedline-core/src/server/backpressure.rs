@@ -31,29 +31,58 @@ impl<'a> Producer<'a> {
     /// Claims the next samples and their memory, and waits for space if needed; `left` samples of the source's batch are left from
     /// the first of them on.
     pub fn claim(&mut self, samples: u64, bytes: u64, left: u64) -> Result<(Run, Slots), Halt> {
-        let (shared, mut inside) = (self.shared, None);
+        let mut inside = None;
         loop {
-            let claimed = shared.change(|state| {
-                let claim = state.machine.claim(samples, bytes, &shared.head, shared.meter.time());
-                state.producer_sleeps = matches!(claim, Claim::Wait(_));
-                match claim {
-                    Claim::Granted(run) => {
-                        let bytes = run.byte_start..run.byte_start + bytes;
-                        let span = Span { samples: run.first..run.first + samples, bytes };
-                        let slots = state.slots().claim(span).expect("the log grants no sample twice");
-                        let len_bytes = (HIDDEN_LANES..slots.lanes()).map(|lane| slots.len_bytes(lane) as u64).sum();
-                        state.tally.grant(run, left, len_bytes);
-                        Ok(Ok((run, slots)))
-                    }
-                    Claim::Wait(wait) => Ok(Err(wait)),
-                    Claim::Halted(stop) => Err(stop),
-                }
-            })?;
-            match claimed {
+            match self.ask_for_room(samples, bytes, left)? {
                 Ok(claimed) => return Ok(claimed),
                 Err(wait) => self.wait(wait, &mut inside)?,
             }
         }
+    }
+
+    /// The same without sleeping: `None` if there is no room now.
+    pub fn claim_now(&mut self, samples: u64, bytes: u64, left: u64) -> Result<Option<(Run, Slots)>, Halt> {
+        let is_in_vain = self.shared.change(|state| {
+            state.machine.refresh(self.shared.meter.time());
+            let log = state.machine.log();
+            // Nobody waits here: who stands still, and for how long, is found out when somebody does.
+            !log.is_filling() && !log.in_the_way(samples, bytes).is_empty()
+        });
+        if is_in_vain {
+            return Ok(None);
+        }
+        loop {
+            match self.ask_for_room(samples, bytes, left)? {
+                Ok(claimed) => return Ok(Some(claimed)),
+                Err(Wait::Sleep | Wait::ForSource) => {
+                    self.shared.lock().producer_sleeps = false;
+                    return Ok(None);
+                }
+                Err(wait) => self.wait(wait, &mut None)?,
+            }
+        }
+    }
+
+    /// Samples and their memory, or what to wait for.
+    fn ask_for_room(&self, samples: u64, bytes: u64, left: u64) -> Result<Result<(Run, Slots), Wait>, Halt> {
+        let shared = self.shared;
+        let asked = shared.change(|state| {
+            let claim = state.machine.claim(samples, bytes, &shared.head, shared.meter.time());
+            state.producer_sleeps = matches!(claim, Claim::Wait(_));
+            match claim {
+                Claim::Granted(run) => {
+                    let bytes = run.byte_start..run.byte_start + bytes;
+                    let span = Span { samples: run.first..run.first + samples, bytes };
+                    let slots = state.slots().claim(span).expect("the log grants no sample twice");
+                    let len_bytes = (HIDDEN_LANES..slots.lanes()).map(|lane| slots.len_bytes(lane) as u64).sum();
+                    state.tally.grant(run, left, len_bytes);
+                    Ok(Ok((run, slots)))
+                }
+                Claim::Wait(wait) => Ok(Err(wait)),
+                Claim::Halted(stop) => Err(stop),
+            }
+        });
+        asked.map_err(Halt::from)
     }
 
     /// Waits until the log may begin its next epoch.

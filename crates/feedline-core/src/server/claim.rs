@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use feedline_protocol::log::{Committed, Run};
-use feedline_shm::{Slots, SourceBytes, fault};
+use feedline_shm::{LanePlace, Slots, SourceBytes, fault};
 
 use super::Shared;
 
@@ -25,6 +25,15 @@ pub struct Claim {
 
 /// The lanes before the fields': how many samples of the source's batch are left; or, for whole batches, where each stands.
 pub(super) const HIDDEN_LANES: usize = 1;
+
+/// Where a claim stands, for processes that have its ring mapped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Which ring of those in reserve.
+    pub ring: u32,
+    /// Each field's lane.
+    pub fields: Vec<LanePlace>,
+}
 
 impl Claim {
     /// Takes over what the log granted; `left` samples of the source's batch are left from its first on.
@@ -43,6 +52,15 @@ impl Claim {
 
     fn slots_mut(&mut self) -> &mut Slots {
         self.slots.as_mut().expect("taken by `commit` and `drop` alone")
+    }
+
+    /// Where worker processes that have mapped the ring find it; `None` if they have not.
+    ///
+    /// Whoever has it filled by others commits or drops it when they have finished, or were reaped.
+    pub fn place(&self) -> Option<Place> {
+        let slots = self.slots.as_ref()?;
+        let fields = (HIDDEN_LANES..slots.lanes()).map(|lane| slots.place_in_memory(lane)).collect();
+        Some(Place { ring: slots.reserved()?, fields })
     }
 
     /// The number of its first sample in the epoch.
@@ -102,6 +120,12 @@ impl Claim {
         shared.returned(&state);
         drop(state);
         fault::point("server:announced");
+    }
+}
+
+impl std::fmt::Debug for Claim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Claim").field("run", &self.run).finish_non_exhaustive()
     }
 }
 

@@ -40,7 +40,7 @@ use feedline_protocol::server::{self as protocol, Phase};
 use feedline_protocol::{Mark, UNKNOWN};
 use feedline_shm::fork::Origin;
 use feedline_shm::peer::Peer;
-use feedline_shm::{Claimable, Doorbell, HeadWriter};
+use feedline_shm::{Claimable, Doorbell, HeadWriter, Reserve};
 
 use self::events::Events;
 use self::exporters::OpenExporters;
@@ -57,7 +57,7 @@ use crate::names::HeldName;
 use crate::source::{BatchSource, FromBatches, Source};
 
 pub use self::appender::{Appender, First};
-pub use self::claim::Claim;
+pub use self::claim::{Claim, Place};
 pub use self::idle_shutdown::IdleShutdown;
 pub use self::watchdog::Ask;
 pub use crate::options::{History, Options, RingSize};
@@ -142,6 +142,8 @@ struct Shared {
     /// The process that serves: a forked child has neither the threads nor the name, but it shares the head page.
     origin: Origin,
     metrics_port: Option<u16>,
+    /// Memory for rings that the source's workers write into.
+    reserve: Mutex<Option<Arc<Reserve>>>,
     state: Mutex<State>,
 }
 
@@ -234,6 +236,7 @@ impl Server {
             meter: Meter::new(),
             origin: Origin::here(),
             metrics_port: opened.port(),
+            reserve: Mutex::new(None),
             state: Mutex::new(State {
                 machine,
                 failure: None,
@@ -283,6 +286,16 @@ impl Server {
         poll: &mut dyn FnMut() -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         self.run(&mut FromBatches::new(source), poll)
+    }
+
+    /// Whether its rings are files, which no worker can write into.
+    pub fn has_its_rings_in_files(&self) -> bool {
+        self.shared.options.history_dir.is_some()
+    }
+
+    /// Makes rings of samples that are cut in this memory, which the source's workers have mapped. To be said before [`Self::run`].
+    pub fn use_reserve(&self, reserve: Arc<Reserve>) {
+        *self.shared.reserve.lock() = Some(reserve);
     }
 
     /// Gives a way to ask where the source is while it hangs. It is called on a thread of its own.

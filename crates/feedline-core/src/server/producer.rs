@@ -125,7 +125,10 @@ impl Producer<'_> {
             let is_over = match self.append(source) {
                 Ok(true) => false,
                 Ok(false) => self.has_settled()?,
-                Err(Halt::Abandoned) => return Ok(None),
+                Err(Halt::Abandoned) => {
+                    self.take_back(source)?;
+                    return Ok(None);
+                }
                 Err(halt) => return Err(halt),
             };
             // What was claimed before may have been filled since.
@@ -144,6 +147,23 @@ impl Producer<'_> {
         let state = self.shared.lock();
         let (batches, tail) = (state.tally.batches - before, state.tally.tail(start));
         Ok(Some(EpochLength { samples: state.machine.log().head() - start, batches, tail }))
+    }
+
+    /// Nobody needs the rest of an epoch: waits until the source has let go of what it fills.
+    fn take_back(&mut self, source: &mut dyn Source) -> Result<(), Halt> {
+        loop {
+            let is_filling = {
+                let _inside = self.shared.watch.enter(&self.shared.meter);
+                source.take_back()?
+            };
+            if !is_filling {
+                return Ok(());
+            }
+            if self.shared.lock().machine.phase().is_broken() {
+                return Err(Halt::Stopped);
+            }
+            (self.poll)()?;
+        }
     }
 
     /// Everything is claimed: waits until it is filled. False if some of it was given back, and is to be claimed again.
@@ -200,6 +220,14 @@ impl Producer<'_> {
             return Ok(None);
         }
         Ok(Some(claim))
+    }
+
+    /// `None` if there is no room now.
+    pub fn claim_samples_if_possible(&mut self, samples: u64) -> Result<Option<Claim>, Halt> {
+        self.grow_for_source(samples, 0)?;
+        let claimed = self.claim_now(samples, 0, samples)?;
+        fault::point("server:claimed");
+        Ok(claimed.map(|claimed| Claim::new(self.shared, claimed, samples)))
     }
 
     pub fn claim_batch(&mut self, len_bytes: u64) -> Result<Claim, Halt> {

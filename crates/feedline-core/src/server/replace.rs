@@ -12,10 +12,10 @@ use feedline_shm::{Claimable, Slots, fault};
 use super::producer::Producer;
 use super::ring::{Ring, intact};
 use super::shape::{allocate, first_ring, ring_info, with_history};
-use super::{First, State};
+use super::{First, Shared, State};
 use crate::error::Error;
 use crate::limits::size_text;
-use crate::options::{History, Options};
+use crate::options::History;
 use crate::ring_info::{ReportedLength, RingInfo, strides};
 use crate::schema::Schema;
 use crate::source::{Halt, Length};
@@ -28,10 +28,12 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    fn new(info: RingInfo, batch_bytes: u64, options: &Options) -> Result<Self, Error> {
-        let writer = allocate(&info, batch_bytes, options.history_dir.as_deref())?;
+    fn new(info: RingInfo, batch_bytes: u64, shared: &Shared) -> Result<Self, Error> {
+        let reserve = shared.reserve.lock().clone().filter(|_| matches!(*info.schema, Schema::Cut { .. }));
+        let folder = shared.options.history_dir.as_deref();
+        let (writer, reserved) = allocate(&info, batch_bytes, folder, reserve.as_deref())?;
         let (memory, len_bytes) = (Arc::new(writer.memory().share()?), writer.layout().len_bytes());
-        let slots = Claimable::new(writer, strides(&info.schema));
+        let slots = Claimable::in_reserve(writer, strides(&info.schema), reserved);
         Ok(Self { ring: Ring { info, memory, len_bytes, batch_bytes }, slots, transfer: Transfer::default() })
     }
 }
@@ -61,7 +63,7 @@ impl Producer<'_> {
             let info = RingInfo { generation: before.unwrap_or(0), ..info };
             info.resized(info.size().widened(window, 0))
         };
-        let prepared = Prepared::new(info, first.batch_bytes, options)?;
+        let prepared = Prepared::new(info, first.batch_bytes, self.shared)?;
         self.install(prepared, |_| ());
         Ok(())
     }
@@ -87,7 +89,7 @@ impl Producer<'_> {
         let schema = Schema::Whole { why: "the loader has yielded nothing yet".into() };
         let size = Size { capacity: 1, window: 1, byte_lane: 4096, byte_window: 4096 };
         let info = ring_info(schema, &self.shared.options, size, 1);
-        let prepared = Prepared::new(info, 1, &self.shared.options)?;
+        let prepared = Prepared::new(info, 1, self.shared)?;
         self.install(prepared, |_| ());
         self.ring = None;
         Ok(())
@@ -96,7 +98,7 @@ impl Producer<'_> {
     /// Another ring of this size, with every intact sample in it. About 10 ms for 100 MB.
     pub fn prepare(&self, size: Size) -> Result<Prepared, Error> {
         let old = self.ring();
-        let mut prepared = Prepared::new(old.info.resized(size), old.batch_bytes, &self.shared.options)?;
+        let mut prepared = Prepared::new(old.info.resized(size), old.batch_bytes, self.shared)?;
         self.transfer(&mut prepared);
         Ok(prepared)
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use feedline_protocol::log::{Lag, Size};
-use feedline_shm::RingWriter;
+use feedline_shm::{Reserve, RingWriter};
 
 use super::First;
 use crate::error::Error;
@@ -35,7 +35,8 @@ pub(crate) fn first_ring(first: &First, options: &Options, epoch: Option<u64>) -
         Some(RingSize::Bytes(bytes)) => bytes,
         Some(RingSize::Samples(count)) => count.saturating_mul(per_sample),
         None => {
-            let wanted = (DEFAULT_BATCHES * batch_bytes).clamp(SMALLEST_BYTES, LARGEST_BYTES.max(3 * batch_bytes));
+            let batches = DEFAULT_BATCHES.saturating_add(first.filling);
+            let wanted = batches.saturating_mul(batch_bytes).clamp(SMALLEST_BYTES, LARGEST_BYTES.max(3 * batch_bytes));
             wanted.min(available_bytes() / 2).max(2 * batch_bytes)
         }
     };
@@ -107,8 +108,13 @@ pub(super) fn with_history(size: Size, options: &Options, epoch: u64, sample_byt
     size.deepened(history, history.saturating_mul(padded))
 }
 
-/// Allocates a ring, or says what there was no room for.
-pub(crate) fn allocate(info: &RingInfo, batch_bytes: u64, folder: Option<&Path>) -> Result<RingWriter, Error> {
+/// Allocates a ring, or says what there was no room for. With it, its number if it was in reserve.
+pub(crate) fn allocate(
+    info: &RingInfo,
+    batch_bytes: u64,
+    folder: Option<&Path>,
+    reserve: Option<&Reserve>,
+) -> Result<(RingWriter, Option<u32>), Error> {
     let history = if info.replays {
         " with the whole epoch in it".to_owned()
     } else if info.capacity > info.window {
@@ -143,7 +149,7 @@ pub(crate) fn allocate(info: &RingInfo, batch_bytes: u64, folder: Option<&Path>)
         if len > free {
             return Err(too_large(len, free));
         }
-        return RingWriter::create_in(folder, layout).map_err(|error| match error {
+        return RingWriter::create_in(folder, layout).map(|ring| (ring, None)).map_err(|error| match error {
             feedline_shm::RingError::NoMemory { .. } => too_large(len, crate::limits::disk_available(folder)),
             feedline_shm::RingError::Os { source, .. } => {
                 let given = Name::history_dir.given(folder.to_owned().into());
@@ -158,7 +164,13 @@ pub(crate) fn allocate(info: &RingInfo, batch_bytes: u64, folder: Option<&Path>)
     if len > free {
         return Err(too_large(len, free));
     }
-    RingWriter::create(layout).map_err(|error| match error {
+    let ring = match reserve.and_then(|reserve| reserve.take(len)) {
+        Some(taken) => {
+            taken.and_then(|(number, memory)| Ok((RingWriter::on(Box::new(memory), layout)?, Some(number))))
+        }
+        None => RingWriter::create(layout).map(|ring| (ring, None)),
+    };
+    ring.map_err(|error| match error {
         feedline_shm::RingError::NoMemory { .. } => too_large(len, free),
         other => Error::Ring(other),
     })

@@ -1,4 +1,12 @@
 //! Sources that yield whole batches, one after the other: each is copied into a claim of its own.
+//!
+//! A source may also ask for claims beforehand, and have its workers fill them: then there is nothing to copy.
+//!
+//! ```text
+//! next ──▶ Batch ───────────────────────────────▶ claim (or the one that it has), copy, commit
+//!   ├────▶ Wants(samples) ──▶ give(claim, or none where there is no room) ──▶ next
+//!   └────▶ Filled(claim) ───────────────────────▶ commit
+//! ```
 
 use std::sync::Arc;
 
@@ -10,9 +18,31 @@ use crate::error::{Failure, FailureKind};
 use crate::explain::Explanation;
 use crate::options::Name;
 use crate::schema::{Mismatch, Schema};
-use crate::server::{Appender, First};
+use crate::server::{Appender, Claim, First};
 use crate::text;
 use crate::whole::Encoded;
+
+/// What a source of batches has.
+#[derive(Debug)]
+pub enum Item<'a> {
+    /// A batch, and its claim if the source has one already, of as many samples.
+    Batch(Batch<'a>, Option<Claim>),
+    /// The next batch, in its claim.
+    Filled(Claim),
+    /// It asks for a claim, for the first of its batches that has none.
+    Wants {
+        /// Of how many samples.
+        samples: u64,
+        /// It has nothing else to do.
+        waits: bool,
+    },
+}
+
+impl<'a> From<Batch<'a>> for Item<'a> {
+    fn from(batch: Batch<'a>) -> Self {
+        Self::Batch(batch, None)
+    }
+}
 
 /// Epochs of batches.
 pub trait BatchSource {
@@ -20,7 +50,23 @@ pub trait BatchSource {
     fn begin(&mut self, epoch: u64) -> Result<(), Failure>;
 
     /// The next batch of the epoch, or `None` at its end. Its bytes are borrowed until the next call.
-    fn next(&mut self) -> Result<Option<Batch<'_>>, Failure>;
+    fn next(&mut self) -> Result<Option<Item<'_>>, Failure>;
+
+    /// The claim that it asked for; `None` if there is no room now.
+    fn give(&mut self, _claim: Option<Claim>) {}
+
+    /// The last batch went into the log as it was: others with the same types and shapes could be written there in place.
+    fn fits(&mut self) {}
+
+    /// How many batches are filled at once, where they lie in the ring.
+    fn filling(&self) -> u64 {
+        0
+    }
+
+    /// As [`Source::take_back`].
+    fn take_back(&mut self) -> Result<bool, Failure> {
+        Ok(false)
+    }
 
     /// As [`Source::is_exhausted`].
     fn is_exhausted(&self) -> bool {
@@ -67,19 +113,38 @@ impl Source for FromBatches<'_> {
 
     fn append(&mut self, log: &mut Appender<'_, '_>) -> Result<bool, Halt> {
         fault::point("server:before_next");
-        let Some(batch) = log.watch(|| self.source.next())?? else { return Ok(false) };
-        fault::point("server:after_next");
-        let schema = match &mut self.schema {
-            Some(schema) => schema,
-            none => none.insert(log.begin(|takes_whole| Ok(First::of(&batch, takes_whole)))?),
-        };
-        let samples = schema.samples_in(&batch).map_err(mismatch)?;
-        match &**schema {
-            _ if samples == 0 => {}
-            Schema::Cut { .. } => append_cut(log, schema, &batch, samples)?,
-            Schema::Whole { .. } => append_whole(log, &batch)?,
+        loop {
+            let filling = self.source.filling();
+            let next = log.watch(|| self.source.next())??;
+            fault::point("server:after_next");
+            let (samples, waits) = match next {
+                None => return Ok(false),
+                Some(Item::Filled(claim)) => {
+                    fault::point("server:copied");
+                    claim.commit();
+                    return Ok(true);
+                }
+                Some(Item::Batch(batch, claim)) => {
+                    let schema = match &mut self.schema {
+                        Some(schema) => schema,
+                        none => none
+                            .insert(log.begin(|takes_whole| Ok(First { filling, ..First::of(&batch, takes_whole) }))?),
+                    };
+                    if append(log, schema, &batch, claim)? {
+                        self.source.fits();
+                    }
+                    return Ok(true);
+                }
+                Some(Item::Wants { samples, waits }) => (samples, waits),
+            };
+            let claim = if waits { Some(log.claim_next(samples)?) } else { log.claim_if_possible(samples)? };
+            self.source.give(claim);
+            fault::point("server:before_next");
         }
-        Ok(true)
+    }
+
+    fn take_back(&mut self) -> Result<bool, Failure> {
+        self.source.take_back()
     }
 
     fn is_exhausted(&self) -> bool {
@@ -117,26 +182,53 @@ impl First {
         let schema = Schema::of(batch, takes_whole);
         match &schema {
             Schema::Cut { .. } => Self::cut(schema.samples_in(batch).unwrap_or(0), schema),
-            Schema::Whole { .. } => Self { batch_bytes: Encoded::new(batch).len_bytes(), batch_samples: 1, schema },
+            Schema::Whole { .. } => {
+                Self { batch_bytes: Encoded::new(batch).len_bytes(), batch_samples: 1, filling: 0, schema }
+            }
         }
     }
 }
 
-fn append_cut(log: &mut Appender<'_, '_>, schema: &Schema, batch: &Batch<'_>, samples: u64) -> Result<(), Halt> {
-    let mut claim = log.claim_next(samples)?;
+/// Copies a batch into the log. Whether its bytes were those that stand there.
+fn append(
+    log: &mut Appender<'_, '_>,
+    schema: &Schema,
+    batch: &Batch<'_>,
+    claim: Option<Claim>,
+) -> Result<bool, Halt> {
+    let samples = schema.samples_in(batch).map_err(mismatch)?;
+    if let Some(claim) = claim.as_ref().filter(|claim| claim.samples() != samples) {
+        let what = format!("a batch of {samples} samples has a claim of {}", claim.samples());
+        return Err(Failure::new(FailureKind::Server, what).into());
+    }
+    match schema {
+        _ if samples == 0 => Ok(false),
+        Schema::Cut { .. } => {
+            let claim = claim.map_or_else(|| log.claim_next(samples), Ok)?;
+            Ok(append_cut(claim, schema, batch))
+        }
+        Schema::Whole { .. } => append_whole(log, batch).map(|()| false),
+    }
+}
+
+fn append_cut(mut claim: Claim, schema: &Schema, batch: &Batch<'_>) -> bool {
+    let mut is_as_it_was = true;
     for (index, leaf) in batch.leaves.iter().enumerate() {
         let Leaf::Array(array) = leaf else { continue };
         if !array.data.is_empty() {
             fault::point("server:copying");
             match schema.reordered(index, array) {
                 None => claim.write(index, array.data),
-                Some(bytes) => claim.write(index, &bytes),
+                Some(bytes) => {
+                    is_as_it_was = false;
+                    claim.write(index, &bytes);
+                }
             }
         }
     }
     fault::point("server:copied");
     claim.commit();
-    Ok(())
+    is_as_it_was
 }
 
 fn append_whole(log: &mut Appender<'_, '_>, batch: &Batch<'_>) -> Result<(), Halt> {

@@ -11,7 +11,7 @@ use feedline_core::batch::{Array, Batch, Leaf, Value};
 use feedline_core::consumer::{Config, Consumer};
 use feedline_core::schema::{ArrayKind, DType};
 use feedline_core::server::{Options, Server};
-use feedline_core::source::BatchSource;
+use feedline_core::source::{BatchSource, Item};
 use feedline_core::wire::{MAGIC, Request, VERSION};
 use feedline_core::{Failure, Node, Structure, names};
 
@@ -41,7 +41,7 @@ impl BatchSource for Counter {
         Ok(())
     }
 
-    fn next(&mut self) -> Result<Option<Batch<'_>>, Failure> {
+    fn next(&mut self) -> Result<Option<Item<'_>>, Failure> {
         if self.batches == 50 {
             return Ok(None);
         }
@@ -49,7 +49,7 @@ impl BatchSource for Counter {
         self.rows = (0..8).flat_map(|row| [first.wrapping_add(row); 8]).collect();
         self.batches += 1;
         let array = Array::new(ArrayKind::Numpy, DType::U8, vec![8, 8], &self.rows);
-        Ok(Some(Batch { structure: Structure(vec![Node::Leaf]), leaves: vec![Leaf::Array(array)] }))
+        Ok(Some(Batch { structure: Structure(vec![Node::Leaf]), leaves: vec![Leaf::Array(array)] }.into()))
     }
 }
 

@@ -8,6 +8,8 @@
 //!                     └─┘ a sample has no place in the lanes: once more, whole
 //! ```
 //!
+//! A batch may be given a place in a log ([`Claimed`]). If workers can write there, it is [`Ready::Filled`] instead of made.
+//!
 //! It starts no process and waits for none: whoever has the workers tells it who died.
 
 mod batch;
@@ -21,6 +23,7 @@ use feedline_shm::board::{Board, now_nanos};
 use feedline_shm::{RingError, Window};
 
 use self::batch::{Batch, Step};
+use super::claimed::{Claimed, Slots};
 use super::run_length::RunLength;
 use super::spent::Spent;
 use super::task::{ASKS_FOR_LANES, ASKS_FOR_MEMORY, Kind, LANES, NO_LANES, OUT, OUT_LEN, TELLS_OF_ERROR};
@@ -80,6 +83,15 @@ pub struct Owner {
 pub enum Ready {
     /// It was made.
     Made(Made),
+    /// It was made, where it was claimed.
+    Filled {
+        /// Which batch.
+        number: u64,
+        /// How many samples it has.
+        samples: u64,
+        /// Its claim; no worker writes there any more.
+        claimed: Claimed,
+    },
     /// The dataset raised.
     Raised {
         /// Which batch.
@@ -114,6 +126,8 @@ pub struct Made {
     pub bytes: Window,
     /// `None` if it travels whole.
     pub lanes: Option<Lanes>,
+    /// Its place in a log, if it was given one: it is to be copied there.
+    pub claimed: Option<Claimed>,
 }
 
 /// What a worker wants of the owner's user.
@@ -180,13 +194,63 @@ impl Owner {
 
     /// Deals out a batch; its number is returned. `None` if there is no memory for it.
     pub fn offer(&mut self, keys: Keys<'_>, epoch: u64) -> Option<u64> {
+        self.offer_claimed(keys, epoch, None)
+    }
+
+    /// The same, with a place for it, and all before it have one.
+    pub fn offer_claimed(&mut self, keys: Keys<'_>, epoch: u64, claimed: Option<Claimed>) -> Option<u64> {
         let number = self.next_number;
         let kind = if matches!(self.known, Known::Whole) { Kind::Whole } else { Kind::Cut };
-        let batch = Batch::new(&self.arena, number, kind, keys, epoch)?;
+        let mut batch = Batch::new(&self.arena, number, kind, keys, epoch)?;
+        if let Some(claimed) = claimed {
+            let tells = claimed.slots.as_ref().filter(|slots| self.has_lanes_for(kind, slots));
+            let tells = tells.and_then(|slots| {
+                let bytes = slots.to_bytes(self.oldest_ring().unwrap_or(slots.ring));
+                let mut extent = self.arena.allocate(bytes.len() as u64)?;
+                extent.write(0, &bytes);
+                Some(extent)
+            });
+            batch.claim(claimed, tells);
+        }
         self.next_number += 1;
         self.batches.push_back(batch);
         self.post();
         Some(number)
+    }
+
+    fn has_lanes_for(&self, kind: Kind, slots: &Slots) -> bool {
+        matches!(&self.known, Known::Lanes(lanes, _) if kind == Kind::Cut && lanes.strides().len() == slots.lanes.len())
+    }
+
+    /// How many samples the first batch has that has no place in the log.
+    pub fn first_unclaimed(&self) -> Option<u64> {
+        self.batches.iter().find(|batch| !batch.is_claimed()).map(Batch::samples)
+    }
+
+    /// Gives the first batch without a place in the log this one, to be copied to.
+    pub fn claim_first(&mut self, claimed: Claimed) {
+        if let Some(batch) = self.batches.iter_mut().find(|batch| !batch.is_claimed()) {
+            batch.claim(claimed, None);
+        }
+    }
+
+    /// The oldest ring that workers may write to.
+    pub fn oldest_ring(&self) -> Option<u32> {
+        self.batches.iter().chain(&self.abandoned).filter_map(Batch::ring).min()
+    }
+
+    /// Gives all places in the log back that no worker writes to. True if there are others. Batches are made again without one.
+    pub fn unclaim(&mut self) -> bool {
+        for batch in &mut self.batches {
+            batch.unclaim(&self.board);
+        }
+        self.collect();
+        self.is_filling()
+    }
+
+    /// Whether a batch has a place in the log, one that nobody wants any more included.
+    pub fn is_filling(&self) -> bool {
+        self.batches.iter().chain(&self.abandoned).any(Batch::is_claimed)
     }
 
     /// Posts what fits on the board.
@@ -226,17 +290,19 @@ impl Owner {
             batch.collect(&self.board, &mut self.run_length, &mut self.spent);
         }
         self.abandoned.retain(|batch| !batch.is_settled());
-        self.redo_whole();
+        self.redo();
         let asked = self.questions();
         self.post();
         asked
     }
 
-    /// Batches with a sample that has no place in the lanes are made again, whole.
-    fn redo_whole(&mut self) {
-        for batch in &mut self.batches {
-            if batch.is_settled() && batch.is_unfit() {
+    /// Batches with a sample that has no place in the lanes are made again, whole; those that lost their place in the log, elsewhere.
+    fn redo(&mut self) {
+        for batch in self.batches.iter_mut().filter(|batch| batch.is_settled()) {
+            if batch.is_unfit() {
                 batch.restart_whole();
+            } else if batch.is_unclaimed() {
+                batch.restart_unclaimed();
             }
         }
     }
@@ -336,7 +402,8 @@ impl Owner {
             Step::Raised(message) => Ready::Raised { number, message },
             Step::Lost { sample, tries } => Ready::Lost { number, sample, tries },
             Step::NoMemory => Ready::NoMemory { number },
-            Step::Made { samples, kind, out, len_bytes } => {
+            Step::Filled { samples, claimed } => Ready::Filled { number, samples, claimed },
+            Step::Made { samples, kind, out, len_bytes, claimed } => {
                 let lanes = match (&self.known, kind) {
                     (Known::Lanes(lanes, _), Kind::Cut) => Some(lanes.clone()),
                     _ => None,
@@ -344,7 +411,7 @@ impl Owner {
                 let window = out.window();
                 let len_bytes = if lanes.is_some() { window.len_bytes() } else { len_bytes as usize };
                 let bytes = window.part(0, len_bytes.min(window.len_bytes()));
-                Ready::Made(Made { number, samples, bytes, lanes })
+                Ready::Made(Made { number, samples, bytes, lanes, claimed })
             }
         })
     }

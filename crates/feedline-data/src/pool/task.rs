@@ -30,7 +30,9 @@ pub struct Task {
     pub batch: u64,
     /// What its draws are seeded with, beside the seed and the sample.
     pub epoch: u64,
-    /// Where the batch stands in the arena; 0 while there is no memory for it.
+    /// The batch stands in a ring, and the arena has only its place ([`Slots`](super::claimed::Slots)).
+    pub is_in_ring: bool,
+    /// Where the batch, or its place, stands in the arena; 0 while there is no memory for it.
     pub out: u64,
     /// How much memory that is.
     pub out_len: u64,
@@ -51,16 +53,18 @@ pub const LANES: usize = 9;
 impl Task {
     /// For the board.
     pub fn to_words(self) -> [u64; TASK_WORDS] {
-        let Self { kind, has_pickled_keys, keys, keys_len, samples, first, batch, epoch, out, out_len, lanes } = self;
-        let kind = u64::from(kind == Kind::Whole) | u64::from(has_pickled_keys) << 1;
+        let Self { kind, has_pickled_keys, is_in_ring, keys, keys_len, samples, first, batch, epoch, .. } = self;
+        let Self { out, out_len, lanes, .. } = self;
+        let kind = u64::from(kind == Kind::Whole) | u64::from(has_pickled_keys) << 1 | u64::from(is_in_ring) << 2;
         [kind, keys, keys_len, samples, first, batch, epoch, out, out_len, lanes]
     }
 
     /// From the board.
     pub fn from_words(words: [u64; TASK_WORDS]) -> Self {
         let [kind, keys, keys_len, samples, first, batch, epoch, out, out_len, lanes] = words;
-        let (kind, has_pickled_keys) = (if kind & 1 == 0 { Kind::Cut } else { Kind::Whole }, kind & 2 != 0);
-        Self { kind, has_pickled_keys, keys, keys_len, samples, first, batch, epoch, out, out_len, lanes }
+        let (has_pickled_keys, is_in_ring) = (kind & 2 != 0, kind & 4 != 0);
+        let kind = if kind & 1 == 0 { Kind::Cut } else { Kind::Whole };
+        Self { kind, has_pickled_keys, is_in_ring, keys, keys_len, samples, first, batch, epoch, out, out_len, lanes }
     }
 }
 
@@ -115,12 +119,25 @@ mod tests {
 
     #[test]
     fn tasks_and_outcomes_survive_the_board() {
-        for (kind, has_pickled_keys) in
-            [(Kind::Cut, false), (Kind::Whole, false), (Kind::Cut, true), (Kind::Whole, true)]
-        {
+        let bits = [false, true];
+        let kinds = bits.iter().flat_map(|&pickled| bits.map(|ring| (Kind::Cut, pickled, ring)));
+        let whole = bits.map(|pickled| (Kind::Whole, pickled, false));
+        for (kind, has_pickled_keys, is_in_ring) in kinds.chain(whole) {
             let (keys, keys_len, samples, first, batch, epoch, out, out_len, lanes) = (1, 2, 3, 4, 5, 6, 7, 8, 9);
-            let task =
-                Task { kind, has_pickled_keys, keys, keys_len, samples, first, batch, epoch, out, out_len, lanes };
+            let task = Task {
+                kind,
+                has_pickled_keys,
+                is_in_ring,
+                keys,
+                keys_len,
+                samples,
+                first,
+                batch,
+                epoch,
+                out,
+                out_len,
+                lanes,
+            };
             assert_eq!(Task::from_words(task.to_words()), task);
             let words = task.to_words();
             assert_eq!((words[OUT], words[OUT_LEN], words[LANES]), (out, out_len, lanes));

@@ -1,12 +1,14 @@
 //! A worker's side of the board: takes tasks, writes samples into their slots, says what became of them.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_shm::arena::ArenaWriter;
 use feedline_shm::board::Board;
-use feedline_shm::{RingError, SourceBytes};
+use feedline_shm::{ReservedRings, RingError, SourceBytes};
 
+use super::claimed::Slots;
 use super::task::{self, Outcome, Task};
 use super::{Lanes, MAILBOX_BYTES};
 
@@ -18,7 +20,18 @@ const NAP: Duration = Duration::from_millis(100);
 pub struct Worker {
     board: Board,
     arena: ArenaWriter,
+    /// Rings that it may be told to write into.
+    rings: Option<Arc<ReservedRings>>,
     number: usize,
+}
+
+/// Where the lanes of a batch begin.
+#[derive(Debug)]
+pub enum Places {
+    /// In the arena, each at an offset.
+    Arena(Vec<u64>),
+    /// In a ring.
+    Ring(Slots),
 }
 
 /// A task in a worker's hands.
@@ -50,7 +63,13 @@ impl Worker {
         number: usize,
     ) -> Result<Self, RingError> {
         let (board, arena) = (Board::open(board, workers, slots)?, ArenaWriter::open(arena, arena_bytes)?);
-        Ok(Self { board, arena, number })
+        Ok(Self { board, arena, rings: None, number })
+    }
+
+    /// The same worker, which has rings mapped.
+    #[must_use]
+    pub fn with_rings(self, rings: Option<Arc<ReservedRings>>) -> Self {
+        Self { rings, ..self }
     }
 
     /// The next task; waits for a tenth of a second at most.
@@ -112,6 +131,35 @@ impl Worker {
     pub fn starts(&self, at: &Assignment, lanes: &Lanes) -> Vec<u64> {
         let (starts, _) = lanes.places(at.task.batch);
         starts.into_iter().map(|start| at.task.out + start).collect()
+    }
+
+    /// Where the lanes of an assignment's batch begin; `None` if this worker can't write there.
+    pub fn places(&self, at: &Assignment, lanes: &Lanes) -> Option<Places> {
+        if !at.task.is_in_ring {
+            return Some(Places::Arena(self.starts(at, lanes)));
+        }
+        let (slots, oldest) = Slots::from_bytes(&self.arena.read(at.task.out, at.task.out_len as usize))?;
+        self.rings.as_ref()?.forget_before(oldest);
+        (slots.lanes.len() == lanes.strides().len()).then_some(Places::Ring(slots))
+    }
+
+    /// Copies a sample's part into its slot. False if this worker can't write there.
+    pub fn write_slot<'a>(
+        &self,
+        places: &Places,
+        (lane, stride): (usize, u64),
+        slot: u64,
+        bytes: impl Into<SourceBytes<'a>>,
+    ) -> bool {
+        match places {
+            Places::Arena(starts) => {
+                self.write(starts[lane] + slot * stride, bytes);
+                true
+            }
+            Places::Ring(Slots { ring, lanes }) => {
+                self.rings.as_ref().is_some_and(|rings| rings.write(*ring, lanes[lane], slot * stride, bytes))
+            }
+        }
     }
 
     /// Copies bytes to a place in the arena that belongs to the task in hand.

@@ -7,13 +7,14 @@ use feedline_core::DimOrder;
 use feedline_core::schema::DType;
 use feedline_data::pool::owner::Keys;
 use feedline_data::pool::spent::Reading;
-use feedline_data::pool::{Ask, Made, Owner, Ready, Settings};
+use feedline_data::pool::{Ask, Claimed, Made, Owner, Ready, Settings};
 use feedline_shm::board::{cpu_nanos, now_nanos};
 use feedline_shm::{Mutex, Window};
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
+use super::filling::{Filling, Room};
 use super::sample::Layout;
 use crate::flatten::numpy_dtype;
 use crate::rebuild::torch_tensor;
@@ -30,6 +31,8 @@ struct State {
     owner: Owner,
     /// The leaves' types and shapes, in the order of the lanes.
     leaves: Vec<(DType, Vec<u64>)>,
+    /// Batches are to be filled in a server's ring.
+    filling: Option<Py<Filling>>,
 }
 
 #[pymethods]
@@ -38,7 +41,36 @@ impl PoolOwner {
     fn new(workers: usize, batches: usize, arena_bytes: u64, tries: u32) -> PyResult<Self> {
         let owner = Owner::new(Settings { workers, batches, arena_bytes, tries });
         let owner = owner.map_err(|error| PyOSError::new_err(error.to_string()))?;
-        Ok(Self(State { owner, leaves: Vec::new() }.into()))
+        Ok(Self(State { owner, leaves: Vec::new(), filling: None }.into()))
+    }
+
+    /// Fills batches in a server's ring where that is possible; the workers have what `filling.lend` gave. So many are in flight.
+    fn fill(&self, filling: &Bound<'_, Filling>, batches: u64) {
+        filling.get().begin(batches);
+        self.0.lock().filling = Some(filling.clone().unbind());
+    }
+
+    /// The oldest ring that workers may write to.
+    #[getter]
+    fn oldest_ring(&self) -> Option<u32> {
+        self.0.lock().owner.oldest_ring()
+    }
+
+    /// Nobody wants what is in flight. True while somebody may still write to a server's ring; waits for a tick at most.
+    fn take_back(&self, py: Python<'_>) -> bool {
+        py.detach(|| {
+            let mut state = self.0.lock();
+            state.owner.abandon();
+            state.wait_for_places()
+        })
+    }
+
+    /// Has all that is in flight made elsewhere than in a server's ring. True while somebody may still write there; waits for a tick at most.
+    fn unclaim(&self, py: Python<'_>) -> bool {
+        py.detach(|| {
+            let mut state = self.0.lock();
+            state.owner.unclaim() && state.wait_for_places() && state.owner.unclaim()
+        })
     }
 
     /// What a worker needs to open the pool: the board's descriptor, workers and slots, the arena's descriptor and length.
@@ -62,19 +94,19 @@ impl PoolOwner {
         self.0.lock().owner.sample_nanos()
     }
 
-    /// Deals out a batch of samples with these numbers.
+    /// Deals out a batch of samples with these numbers. None if it has to wait for a place in a server's ring (`Filling.asks`).
     #[expect(clippy::needless_pass_by_value, reason = "PyO3 makes the list")]
-    fn offer(&self, numbers: Vec<u64>, epoch: u64) -> PyResult<u64> {
-        self.0.lock().owner.offer(Keys::Numbers(&numbers), epoch).ok_or_else(no_memory)
+    fn offer(&self, numbers: Vec<u64>, epoch: u64) -> PyResult<Option<u64>> {
+        self.0.lock().offer(Keys::Numbers(&numbers), numbers.len() as u64, epoch)
     }
 
     /// Deals out a batch whose keys are a pickled list of this length.
-    fn offer_pickled(&self, keys: &[u8], samples: u64, epoch: u64) -> PyResult<u64> {
-        self.0.lock().owner.offer(Keys::Pickled(keys, samples), epoch).ok_or_else(no_memory)
+    fn offer_pickled(&self, keys: &[u8], samples: u64, epoch: u64) -> PyResult<Option<u64>> {
+        self.0.lock().offer(Keys::Pickled(keys, samples), samples, epoch)
     }
 
-    /// The next event: `("made", number, tensors)`, `("whole", number, batch)`, `("raised", number, message)`,
-    /// `("lost", number, sample, tries)`, `("lanes", description)`; `None` if nothing came for a tick.
+    /// The next event: `("made", number, tensors)`, `("filled", number)`, `("whole", number, batch, samples of its claim or None)`,
+    /// `("raised", number, message)`, `("lost", number, sample, tries)`, `("lanes", description)`; `None` if nothing came for a tick.
     fn next<'py>(&self, py: Python<'py>, in_order: bool) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let event = py.detach(|| self.wait(in_order));
         match event {
@@ -138,6 +170,40 @@ fn no_memory() -> PyErr {
     )
 }
 
+impl State {
+    fn offer(&mut self, keys: Keys<'_>, samples: u64, epoch: u64) -> PyResult<Option<u64>> {
+        let claimed = loop {
+            let Some(filling) = &self.filling else { break None };
+            let first_unclaimed = self.owner.first_unclaimed();
+            match filling.get().room_for(samples, first_unclaimed, self.owner.in_flight() == 0) {
+                Room::Arena => break None,
+                Room::Granted(claimed) if first_unclaimed.is_some() => self.owner.claim_first(claimed),
+                Room::Granted(claimed) => break Some(claimed),
+                Room::Refused | Room::Asked => return Ok(None),
+            }
+        };
+        self.owner.offer_claimed(keys, epoch, claimed).map(Some).ok_or_else(no_memory)
+    }
+
+    /// Whether somebody may still write to a server's ring, after a tick at most.
+    fn wait_for_places(&mut self) -> bool {
+        let seen = self.owner.done();
+        let _ = self.owner.collect();
+        if self.owner.is_filling() {
+            self.owner.wait(seen, 1, TICK);
+            let _ = self.owner.collect();
+        }
+        self.owner.is_filling()
+    }
+
+    /// Tells the server which claim belongs to the batch that is yielded next.
+    fn yields(&self, claimed: Option<Claimed>, is_of_lanes: bool) {
+        if let Some(filling) = &self.filling {
+            filling.get().yields(claimed, is_of_lanes);
+        }
+    }
+}
+
 impl PoolOwner {
     /// What was spent until now, and how many workers there are.
     pub(super) fn reading(&self) -> Reading {
@@ -172,8 +238,16 @@ impl PoolOwner {
             Ready::Raised { number, message } => ("raised", number, PyBytes::new(py, &message)).into_pyobject(py),
             Ready::Lost { number, sample, tries } => ("lost", number, sample, tries).into_pyobject(py),
             Ready::NoMemory { .. } => Err(no_memory()),
-            Ready::Made(Made { number, samples, bytes, lanes: Some(lanes) }) => {
-                let leaves = self.0.lock().leaves.clone();
+            Ready::Filled { number, claimed, .. } => {
+                self.0.lock().yields(Some(claimed), true);
+                ("filled", number).into_pyobject(py)
+            }
+            Ready::Made(Made { number, samples, bytes, lanes: Some(lanes), claimed }) => {
+                let leaves = {
+                    let state = self.0.lock();
+                    state.yields(claimed, true);
+                    state.leaves.clone()
+                };
                 let (starts, _) = lanes.places(samples);
                 let tensors =
                     leaves.iter().zip(lanes.strides()).zip(starts).map(|(((dtype, shape), stride), start)| {
@@ -184,8 +258,10 @@ impl PoolOwner {
                 let tensors = PyList::new(py, tensors.collect::<PyResult<Vec<_>>>()?)?;
                 ("made", number, tensors).into_pyobject(py)
             }
-            Ready::Made(Made { number, bytes, lanes: None, .. }) => {
-                ("whole", number, WholeBatch::new(bytes)?).into_pyobject(py)
+            Ready::Made(Made { number, bytes, lanes: None, claimed, .. }) => {
+                let claimed_samples = claimed.as_ref().map(|claimed| claimed.samples);
+                self.0.lock().yields(claimed, false);
+                ("whole", number, WholeBatch::new(bytes)?, claimed_samples).into_pyobject(py)
             }
         }
     }

@@ -4,7 +4,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::Instant;
 
 use feedline_data::pool::task::{Kind, NO_LANES};
-use feedline_data::pool::worker::{Assignment, Next};
+use feedline_data::pool::worker::{Assignment, Next, Places};
 use feedline_data::pool::{Lanes, Worker};
 use feedline_shm::SourceBytes;
 use feedline_shm::board::cpu_nanos;
@@ -12,6 +12,7 @@ use pyo3::exceptions::{PyException, PyMemoryError, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use super::filling::PoolRings;
 use super::maker::{Keys, Maker};
 use super::sample::{Layout, Unfit};
 use crate::once::intern;
@@ -47,13 +48,23 @@ impl From<Unfit> for Ended {
 
 #[pymethods]
 impl PoolWorker {
-    /// Opens a pool by what `PoolOwner.descriptors` gave, in descriptors that are this object's from now on.
+    /// Opens a pool by what `PoolOwner.descriptors` gave, in descriptors that are this object's from now on. `rings` are those of a server
+    /// that it may write into.
     #[new]
-    fn new(board: i32, workers: usize, slots: usize, arena: i32, arena_bytes: u64, number: usize) -> PyResult<Self> {
+    #[pyo3(signature = (board, workers, slots, arena, arena_bytes, number, rings = None))]
+    fn new(
+        board: i32,
+        workers: usize,
+        slots: usize,
+        arena: i32,
+        arena_bytes: u64,
+        number: usize,
+        rings: Option<&Bound<'_, PoolRings>>,
+    ) -> PyResult<Self> {
         let (board, arena) = (own(board), own(arena));
         let worker = Worker::open((board, workers, slots), (arena, arena_bytes), number);
         let worker = worker.map_err(|error| PyOSError::new_err(error.to_string()))?;
-        Ok(Self(worker))
+        Ok(Self(worker.with_rings(rings.map(|rings| rings.get().rings()))))
     }
 
     /// Makes samples until the pool is closed.
@@ -95,8 +106,8 @@ impl PoolWorker {
 }
 
 #[expect(unsafe_code, reason = "a number becomes the descriptor that it is")]
-fn own(fd: i32) -> OwnedFd {
-    // SAFETY: `feedline._pool_worker` duplicates the descriptor for us.
+pub fn own(fd: i32) -> OwnedFd {
+    // SAFETY: `feedline._pool_worker` duplicates the descriptor for us; `feedline._forker` has those of rings for nothing else.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
@@ -142,7 +153,7 @@ impl<'py> Tasks<'_, 'py> {
         }
         self.load(py, described)?;
         let (_, layout) = self.layout.as_ref().expect("loaded above");
-        let starts = self.worker.starts(at, &layout.lanes);
+        let places = self.worker.places(at, &layout.lanes).ok_or(Ended::Unfit)?;
         loop {
             let mut made = first.take();
             let copied = self.maker.each::<Ended>(py, &keys, at.task.epoch, |number, sample| match sample {
@@ -152,7 +163,7 @@ impl<'py> Tasks<'_, 'py> {
                 }
                 Some(_) if number >= at.task.samples => Err(Ended::Unfit),
                 Some(sample) => {
-                    copy(worker, layout, &starts, at.task.first + number, sample)?;
+                    copy(worker, layout, &places, at.task.first + number, sample)?;
                     Ok(None)
                 }
             })?;
@@ -236,9 +247,11 @@ impl<'py> Tasks<'_, 'py> {
     }
 }
 
-fn copy(worker: &Worker, layout: &Layout, starts: &[u64], slot: u64, sample: &Bound<'_, PyAny>) -> Result<(), Unfit> {
+fn copy(worker: &Worker, layout: &Layout, places: &Places, slot: u64, sample: &Bound<'_, PyAny>) -> Result<(), Unfit> {
     let strides = layout.lanes.strides();
+    let mut is_there = true;
     layout.copy(sample, &mut |lane, bytes: SourceBytes<'_>| {
-        worker.write(starts[lane] + slot * strides[lane], bytes);
-    })
+        is_there &= worker.write_slot(places, (lane, strides[lane]), slot, bytes);
+    })?;
+    if is_there { Ok(()) } else { Err(Unfit::Different) }
 }

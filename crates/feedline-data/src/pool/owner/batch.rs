@@ -4,6 +4,7 @@ use feedline_shm::arena::{Arena, Extent};
 use feedline_shm::board::Board;
 
 use super::{Died, Keys};
+use crate::pool::claimed::Claimed;
 use crate::pool::run_length::RunLength;
 use crate::pool::spent::Spent;
 use crate::pool::task::{Kind, Outcome, Task};
@@ -15,7 +16,12 @@ pub(super) struct Batch {
     pub number: u64,
     pub samples: u64,
     pub kind: Kind,
+    /// Its memory; or, if it stands in a ring, what tells workers where.
     pub out: Option<Extent>,
+    /// Its place in the log, if there is one.
+    claimed: Option<Claimed>,
+    /// Workers write it into its slots.
+    is_in_ring: bool,
     epoch: u64,
     keys: Extent,
     keys_len: u64,
@@ -41,6 +47,8 @@ struct Run {
 #[derive(Debug)]
 enum Trouble {
     Unfit,
+    /// Its claim is to be given back.
+    Unclaimed,
     Raised(Vec<u8>),
     Lost { sample: u64, tries: u32 },
     NoMemory,
@@ -48,7 +56,9 @@ enum Trouble {
 
 /// What became of a batch.
 pub(super) enum Step {
-    Made { samples: u64, kind: Kind, out: Extent, len_bytes: u64 },
+    Made { samples: u64, kind: Kind, out: Extent, len_bytes: u64, claimed: Option<Claimed> },
+    /// Where it is published.
+    Filled { samples: u64, claimed: Claimed },
     Raised(Vec<u8>),
     Lost { sample: u64, tries: u32 },
     NoMemory,
@@ -70,6 +80,8 @@ impl Batch {
             samples,
             kind,
             out: None,
+            claimed: None,
+            is_in_ring: false,
             epoch,
             keys: extent,
             keys_len: bytes.len() as u64,
@@ -80,6 +92,44 @@ impl Batch {
             trouble: None,
             len_bytes: 0,
         })
+    }
+
+    /// Takes over its place in the log. `tells` is what workers are told of that, if they write there.
+    pub fn claim(&mut self, claimed: Claimed, tells: Option<Extent>) {
+        if let Some(tells) = tells {
+            (self.out, self.is_in_ring) = (Some(tells), true);
+        }
+        self.claimed = Some(claimed);
+    }
+
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    pub fn is_claimed(&self) -> bool {
+        self.claimed.is_some()
+    }
+
+    /// The ring that workers write it into.
+    pub fn ring(&self) -> Option<u32> {
+        self.claimed.as_ref()?.slots.as_ref().filter(|_| self.is_in_ring).map(|slots| slots.ring)
+    }
+
+    /// Gives its place in the log back: at once, if no worker writes there, or as soon as none does. What was made of it is made again.
+    pub fn unclaim(&mut self, board: &Board) {
+        if !self.is_in_ring {
+            self.claimed = None;
+        } else if self.trouble.is_none() {
+            self.trouble = Some(Trouble::Unclaimed);
+            self.withdraw(board);
+        }
+        if self.is_settled() && self.trouble.is_some() {
+            self.claimed = None;
+        }
+    }
+
+    pub fn is_unclaimed(&self) -> bool {
+        matches!(self.trouble, Some(Trouble::Unclaimed))
     }
 
     pub fn is_unposted(&self) -> bool {
@@ -104,6 +154,7 @@ impl Batch {
             let task = Task {
                 kind: self.kind,
                 has_pickled_keys: self.has_pickled_keys,
+                is_in_ring: self.is_in_ring,
                 keys,
                 keys_len,
                 samples,
@@ -204,7 +255,18 @@ impl Batch {
 
     /// Once more from the beginning, by one worker.
     pub fn restart_whole(&mut self) {
-        (self.kind, self.trouble, self.out, self.posted) = (Kind::Whole, None, None, 0);
+        self.kind = Kind::Whole;
+        self.restart();
+    }
+
+    /// Once more from the beginning, without a place in the log.
+    pub fn restart_unclaimed(&mut self) {
+        self.claimed = None;
+        self.restart();
+    }
+
+    fn restart(&mut self) {
+        (self.trouble, self.out, self.is_in_ring, self.posted) = (None, None, false, 0);
         self.runs.clear();
     }
 
@@ -232,10 +294,15 @@ impl Batch {
             Some(Trouble::Raised(message)) => Step::Raised(message),
             Some(Trouble::Lost { sample, tries }) => Step::Lost { sample, tries },
             Some(Trouble::NoMemory) => Step::NoMemory,
-            Some(Trouble::Unfit) => unreachable!("it is made again"),
+            Some(Trouble::Unfit | Trouble::Unclaimed) => unreachable!("it is made again"),
+            None if self.is_in_ring => {
+                let claimed = self.claimed.expect("what stands in a ring has a claim");
+                Step::Filled { samples: self.samples, claimed }
+            }
             None => {
                 let out = self.out.expect("a batch that was made has memory");
-                Step::Made { samples: self.samples, kind: self.kind, out, len_bytes: self.len_bytes }
+                let Self { samples, kind, len_bytes, claimed, .. } = self;
+                Step::Made { samples, kind, out, len_bytes, claimed }
             }
         }
     }
