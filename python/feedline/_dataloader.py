@@ -175,7 +175,7 @@ class DataLoader(TorchDataLoader[_T_co]):
 
     @property
     def feedline_fills(self) -> bool:
-        """Whether workers can write batches into the rings of a server that iterates this loader."""
+        """Whether workers can write batches into the rings of a server that iterates it."""
         return (
             type(self).__iter__ is DataLoader.__iter__
             and not isinstance(self.dataset, IterableDataset)
@@ -187,7 +187,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         )
 
     def feedline_iter(self, filling: Filling) -> Epoch:
-        """One epoch, for the server that made ``filling``: it is yielded instead of some batches."""
+        """One epoch, for the server of ``filling``, which is yielded instead of some batches."""
         self._check_options()
         return Epoch(self, filling)
 

@@ -49,9 +49,11 @@ class Epoch:
         if self._steps is None:
             self._steps = self._begin()
         try:
-            step, batch = self._serial() if self._loader.num_workers == 0 else self._pooled()
-            if step is None:
-                return batch
+            taken = self._serial() if self._loader.num_workers == 0 else self._pooled()
+            if taken is None:
+                # Not a batch: the server is asked for a place.
+                return self._filling
+            step, batch = taken
         except StopIteration:
             self._end()
             raise
@@ -129,8 +131,8 @@ class Epoch:
                 raise better from error
             raise
 
-    def _pooled(self) -> tuple[Step | None, Any]:
-        """Return the next batch; without a step, what the server that iterates is asked for."""
+    def _pooled(self) -> tuple[Step, Any] | None:
+        """Return the next batch, or None where the server that iterates is to be asked first."""
         pool = self._pool
         assert pool is not None
         assert self._steps is not None
@@ -148,7 +150,7 @@ class Epoch:
                 if number is None:
                     self._held = step
                     if pool.asks:
-                        return None, pool.filling
+                        return None
                     break
                 self._held = None
                 self._waiting[number] = step

@@ -104,7 +104,7 @@ class Pool:
         arguments = (
             *(theirs, _forker.Descriptor(board), _forker.Descriptor(arena)),
             *((workers, slots, arena_bytes), job),
-            lent and ([_forker.Descriptor(ring) for ring in lent[0]], lent[1]),
+            None if lent is None else ([_forker.Descriptor(fd) for fd in lent[0]], lent[1]),
         )
         process = context.Process(target=_forker.run, args=arguments, daemon=True)
         try:

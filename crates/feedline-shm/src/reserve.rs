@@ -15,6 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 
 use rustix::fs::fstat;
+use rustix::process::{Resource, getrlimit};
 
 use crate::mapping::Span;
 use crate::{Memfd, Memory, Mutex, RingError, SourceBytes};
@@ -27,16 +28,20 @@ pub struct Reserve {
 }
 
 impl Reserve {
-    /// Memory for so many rings, each with addresses for so many bytes.
+    /// Memory for so many rings, each with addresses for so many bytes. Fails where a process's addresses are limited: workers may
+    /// need theirs for something else.
     pub fn create(rings: u32, len_bytes: u64) -> Result<Self, RingError> {
+        if getrlimit(Resource::As).current.is_some() {
+            let errno = rustix::io::Errno::NOMEM;
+            return Err(RingError::memory("address space", len_bytes.saturating_mul(rings.into()))(errno));
+        }
         let memory = |number| Ok((number, Memfd::create_sparse("feedline-ring", 0)?));
         let rings = (0..rings).map(memory).collect::<Result<VecDeque<_>, RingError>>()?;
         // Where there are no addresses for workers, it is better known now.
         let fds = rings.iter().map(|(_, memory)| memory.fd().try_clone_to_owned());
-        let fds = fds.collect::<Result<Vec<_>, _>>().map_err(|_| RingError::Os {
-            what: "sharing a ring",
-            source: rustix::io::Errno::MFILE,
-        })?;
+        let fds = fds
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|_| RingError::Os { what: "sharing a ring", source: rustix::io::Errno::MFILE })?;
         drop(ReservedRings::map(fds, len_bytes)?);
         Ok(Self { rings: rings.into(), len_bytes })
     }
@@ -44,8 +49,8 @@ impl Reserve {
     /// No ring in memory is longer than this: what the machine has.
     pub fn longest_ring() -> u64 {
         let info = rustix::system::sysinfo();
-        let parts = [info.totalram, info.totalswap].map(|part| part as u64);
-        parts.iter().sum::<u64>().saturating_mul(u64::from(info.mem_unit).max(1)).max(1 << 30)
+        let units = info.totalram.saturating_add(info.totalswap);
+        units.saturating_mul(u64::from(info.mem_unit).max(1)).max(1 << 30)
     }
 
     /// The descriptors of those that are left, to hand to whoever maps them, and for how many bytes.

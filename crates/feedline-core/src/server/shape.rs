@@ -165,9 +165,7 @@ pub(crate) fn allocate(
         return Err(too_large(len, free));
     }
     let ring = match reserve.and_then(|reserve| reserve.take(len)) {
-        Some(taken) => {
-            taken.and_then(|(number, memory)| Ok((RingWriter::on(Box::new(memory), layout)?, Some(number))))
-        }
+        Some(taken) => taken.and_then(|(number, memory)| Ok((RingWriter::on(Box::new(memory), layout)?, Some(number)))),
         None => RingWriter::create(layout).map(|ring| (ring, None)),
     };
     ring.map_err(|error| match error {

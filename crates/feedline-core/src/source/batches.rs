@@ -190,12 +190,7 @@ impl First {
 }
 
 /// Copies a batch into the log. Whether its bytes were those that stand there.
-fn append(
-    log: &mut Appender<'_, '_>,
-    schema: &Schema,
-    batch: &Batch<'_>,
-    claim: Option<Claim>,
-) -> Result<bool, Halt> {
+fn append(log: &mut Appender<'_, '_>, schema: &Schema, batch: &Batch<'_>, claim: Option<Claim>) -> Result<bool, Halt> {
     let samples = schema.samples_in(batch).map_err(mismatch)?;
     if let Some(claim) = claim.as_ref().filter(|claim| claim.samples() != samples) {
         let what = format!("a batch of {samples} samples has a claim of {}", claim.samples());

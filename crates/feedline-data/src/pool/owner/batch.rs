@@ -50,17 +50,32 @@ enum Trouble {
     /// Its claim is to be given back.
     Unclaimed,
     Raised(Vec<u8>),
-    Lost { sample: u64, tries: u32 },
+    Lost {
+        sample: u64,
+        tries: u32,
+    },
     NoMemory,
 }
 
 /// What became of a batch.
 pub(super) enum Step {
-    Made { samples: u64, kind: Kind, out: Extent, len_bytes: u64, claimed: Option<Claimed> },
+    Made {
+        samples: u64,
+        kind: Kind,
+        out: Extent,
+        len_bytes: u64,
+        claimed: Option<Claimed>,
+    },
     /// Where it is published.
-    Filled { samples: u64, claimed: Claimed },
+    Filled {
+        samples: u64,
+        claimed: Claimed,
+    },
     Raised(Vec<u8>),
-    Lost { sample: u64, tries: u32 },
+    Lost {
+        sample: u64,
+        tries: u32,
+    },
     NoMemory,
 }
 

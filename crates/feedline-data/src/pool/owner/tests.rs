@@ -1,5 +1,9 @@
 //! The owner with workers that are this test: what each does is written out.
 
+mod claimed;
+
+use std::sync::Arc;
+
 use super::*;
 use crate::pool::worker::{Assignment, Next, Worker};
 
