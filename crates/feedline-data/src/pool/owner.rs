@@ -13,6 +13,7 @@
 //! It starts no process and waits for none: whoever has the workers tells it who died.
 
 mod batch;
+mod places;
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -23,7 +24,7 @@ use feedline_shm::board::{Board, now_nanos};
 use feedline_shm::{RingError, Window};
 
 use self::batch::{Batch, Step};
-use super::claimed::{Claimed, Slots};
+use super::claimed::Claimed;
 use super::run_length::RunLength;
 use super::spent::Spent;
 use super::task::{ASKS_FOR_LANES, ASKS_FOR_MEMORY, Kind, LANES, NO_LANES, OUT, OUT_LEN, TELLS_OF_ERROR};
@@ -203,54 +204,13 @@ impl Owner {
         let kind = if matches!(self.known, Known::Whole) { Kind::Whole } else { Kind::Cut };
         let mut batch = Batch::new(&self.arena, number, kind, keys, epoch)?;
         if let Some(claimed) = claimed {
-            let tells = claimed.slots.as_ref().filter(|slots| self.has_lanes_for(kind, slots));
-            let tells = tells.and_then(|slots| {
-                let bytes = slots.to_bytes(self.oldest_ring().unwrap_or(slots.ring));
-                let mut extent = self.arena.allocate(bytes.len() as u64)?;
-                extent.write(0, &bytes);
-                Some(extent)
-            });
+            let tells = claimed.slots.as_ref().and_then(|slots| self.tell_place(kind, slots));
             batch.claim(claimed, tells);
         }
         self.next_number += 1;
         self.batches.push_back(batch);
         self.post();
         Some(number)
-    }
-
-    fn has_lanes_for(&self, kind: Kind, slots: &Slots) -> bool {
-        matches!(&self.known, Known::Lanes(lanes, _) if kind == Kind::Cut && lanes.strides().len() == slots.lanes.len())
-    }
-
-    /// How many samples the first batch has that has no place in the log.
-    pub fn first_unclaimed(&self) -> Option<u64> {
-        self.batches.iter().find(|batch| !batch.is_claimed()).map(Batch::samples)
-    }
-
-    /// Gives the first batch without a place in the log this one, to be copied to.
-    pub fn claim_first(&mut self, claimed: Claimed) {
-        if let Some(batch) = self.batches.iter_mut().find(|batch| !batch.is_claimed()) {
-            batch.claim(claimed, None);
-        }
-    }
-
-    /// The oldest ring that workers may write to.
-    pub fn oldest_ring(&self) -> Option<u32> {
-        self.batches.iter().chain(&self.abandoned).filter_map(Batch::ring).min()
-    }
-
-    /// Gives all places in the log back that no worker writes to. True if there are others. Batches are made again without one.
-    pub fn unclaim(&mut self) -> bool {
-        for batch in &mut self.batches {
-            batch.unclaim(&self.board);
-        }
-        self.collect();
-        self.is_filling()
-    }
-
-    /// Whether a batch has a place in the log, one that nobody wants any more included.
-    pub fn is_filling(&self) -> bool {
-        self.batches.iter().chain(&self.abandoned).any(Batch::is_claimed)
     }
 
     /// Posts what fits on the board.

@@ -235,7 +235,6 @@ impl PoolRings {
 impl PoolRings {
     /// Maps what `Filling.lend` gave, in descriptors that are this object's from now on.
     #[new]
-    #[expect(clippy::needless_pass_by_value, reason = "PyO3 makes the list")]
     fn new(fds: Vec<RawFd>, len_bytes: u64) -> PyResult<Self> {
         let rings = ReservedRings::map(fds.into_iter().map(own).collect(), len_bytes);
         Ok(Self(Arc::new(rings.map_err(|error| PyOSError::new_err(error.to_string()))?)))

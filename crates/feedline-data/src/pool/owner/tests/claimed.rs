@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use feedline_shm::LanePlace;
 
 use super::*;
+use crate::pool::claimed::Slots;
 
 /// Counts claims that were given back.
 struct Given(Arc<AtomicUsize>);
