@@ -60,7 +60,9 @@ class Metrics(SphinxDirective):
         with tempfile.TemporaryDirectory(prefix="fl", dir="/tmp") as folder:
             # Read where the server takes its name.
             os.environ["FEEDLINE_DIR"] = folder
-            with feedline.Server([np.zeros((1, 1))], "any"), feedline.attach("any") as feed:
+            # One that has a pool of workers: a feed without has fewer numbers.
+            loader = feedline.DataLoader([np.zeros(1)], num_workers=1)
+            with feedline.Server(loader, "any"), feedline.attach("any") as feed:
                 next(iter(feed))
                 text = printed("metrics")
         kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))

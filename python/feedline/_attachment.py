@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from feedline._core import Batches, FeedCore
 from feedline._errors import FeedlineError, FeedMismatchError, LoaderError
+from feedline._numbered import check_known
 
 _OF_THIS_PROCESS = ("_when_missing", "keeps", "check_server")
 
@@ -31,6 +32,7 @@ class Attachment:
         self.arguments = arguments
         self.name: str = arguments["name"]
         self.postprocess = finish
+        self.with_ids: bool = arguments["with_ids"]
         # Where a server that share() started prints to.
         self.server_log: Path | None = None
         # Whatever must live as long as this does.
@@ -60,7 +62,7 @@ class Attachment:
         core = self.here
         if core is not None and core.closed:
             raise FeedlineError(f'feed "{self.name}" is closed')
-        is_bare = self.server_log is None and self.postprocess is None
+        is_bare = self.server_log is None and self.postprocess is None and not self.with_ids
         return core.iterate(self) if core is not None and is_bare else Epoch(self)
 
     def close(self) -> None:
@@ -111,6 +113,14 @@ class Epoch:
                 attachment.check_server(attachment.core.stats()["server_pid"])
         except FeedlineError as error:
             raise noted(error, attachment.server_log) from error.__cause__
+        if attachment.with_ids:
+            batch, numbers = batch
+            check_known(attachment.name, numbers)
+            return self._finished(batch), numbers
+        return self._finished(batch)
+
+    def _finished(self, batch: Any) -> Any:
+        attachment = self._attachment
         if attachment.postprocess is None:
             return batch
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import multiprocessing
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing.context import BaseContext
 from typing import Any, Literal, Self
 
@@ -21,14 +21,19 @@ from typing_extensions import TypeVar  # torch needs it, too
 
 from feedline import _auto_size
 from feedline._auto_size import AutoWorkers, PoolState, number_of
-from feedline._core import Filling, Plan, PoolSize, count_steps, draw, next_step
+from feedline._core import Filling, Plan, PoolReport, PoolSize, count_steps, draw
 from feedline._errors import FeedValueError, explained, given, option
 from feedline._in_process import InProcess
+from feedline._loader import seed_of_order
 from feedline._loader_epoch import Epoch
-from feedline._place import Place, checked_ahead
+from feedline._numbered import Numbered
+from feedline._numbering import numbered
+from feedline._place import Place, checked_ahead, checked_epoch, generator_state, span_of_step
 from feedline._pool import Pool
 from feedline._pool_worker import Job
 from feedline._shard import Shard, resolve_shard
+from feedline._shuffled_sampler import ShuffledSampler
+from feedline._thread_pool import ThreadPool
 from feedline.orders import Order
 
 _T_co = TypeVar("_T_co", covariant=True, default=Any)
@@ -75,6 +80,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
+        workers: Literal["processes", "threads"] = "processes",
         name: str | None = None,
         seed: int | None = None,
         with_ids: bool = False,
@@ -85,16 +91,19 @@ class DataLoader(TorchDataLoader[_T_co]):
         if name is not None:
             return  # FEEDLINE_MODE=off: `__new__` has made it already
         _refuse_later(later)
-        workers: Any = number_of(num_workers, dataset)
+        _check_workers(workers, num_workers, dataset, multiprocessing_context)
+        number: Any = number_of(num_workers, dataset)
+        if shuffle and sampler is batch_sampler is None and not _is_iterable(dataset):
+            shuffle, sampler = None, ShuffledSampler(self, dataset, generator)
         super().__init__(
-            *(dataset, batch_size, shuffle, sampler, batch_sampler, workers, collate_fn),
+            *(dataset, batch_size, shuffle, sampler, batch_sampler, number, collate_fn),
             *(pin_memory, drop_last, timeout, worker_init_fn, multiprocessing_context, generator),
             prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers,
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
-        if isinstance(dataset, IterableDataset) and (with_ids or seed is not None):
+        if _is_iterable(dataset) and (with_ids or seed is not None):
             raise FeedValueError(
                 explained(
                     *("with_ids=" if with_ids else option("seed"), " is for datasets whose "),
@@ -102,13 +111,23 @@ class DataLoader(TorchDataLoader[_T_co]):
                     hint="leave it out",
                 )
             )
+        self._has_threads = workers == "threads"
         self._seed = None if seed is None else _checked_seed(seed)
         self._with_ids = with_ids
+        # Whether it is a server's: then each batch has its numbers, for the jobs that ask.
+        self._is_served = False
         # What torch made of the other arguments; a subclass may put its own samplers there.
-        self._made_sampler = self.sampler if sampler is None and batch_sampler is None else None
+        is_ours = isinstance(sampler, ShuffledSampler) and sampler.loader is self
+        is_made = is_ours or (sampler is None and batch_sampler is None)
+        self._made_sampler = self.sampler if is_made else None
         self._made_batch_sampler = self.batch_sampler if batch_sampler is None else None
-        self._shuffles = bool(shuffle)
+        self._shuffles = is_ours
+        if self._made_batch_sampler is not None and hasattr(self.sampler, "set_epoch"):
+            # A framework that builds a loader around it tells it of epochs, if it can.
+            vars(self._made_batch_sampler)["set_epoch"] = self.sampler.set_epoch
         _check_order(self.sampler, dataset)
+        if isinstance(self.sampler, Order) and seed is not None:
+            self.sampler.seed_by_default(seed)
         self.shard = self._checked_shard(shard)
         self._epoch = 0
         self._resume: dict[str, Any] | None = None
@@ -116,6 +135,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         self._pool: Pool | None = None
         # How many workers there should be, if the pool finds that out; kept from epoch to epoch.
         self._size: PoolSize | None = None
+        self._report: PoolReport | None = None
 
     @property
     def seed(self) -> int:
@@ -149,7 +169,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         if found is None:
             return None
         why: tuple[Any, ...] = ()
-        if isinstance(self.dataset, IterableDataset) or not self._orders_itself:
+        if _is_iterable(self.dataset) or not self._orders_itself:
             why = ("an order that all ranks can look up: shuffle=, or one of feedline.orders",)
         elif self._seed is None:
             why = (option("seed"), ", the same on all ranks: they shuffle alike")
@@ -168,7 +188,7 @@ class DataLoader(TorchDataLoader[_T_co]):
 
     def __iter__(self) -> Any:
         """One epoch; nothing happens before its first batch is asked for."""
-        if isinstance(self.dataset, IterableDataset):
+        if _is_iterable(self.dataset):
             return super().__iter__()
         self._check_options()
         return Epoch(self)
@@ -180,6 +200,7 @@ class DataLoader(TorchDataLoader[_T_co]):
             type(self).__iter__ is DataLoader.__iter__
             and not isinstance(self.dataset, IterableDataset)
             and self.num_workers > 0
+            and not self._has_threads
             and bool(self.in_order)
             and self._auto_collation
             and self.collate_fn is default_collate
@@ -189,6 +210,8 @@ class DataLoader(TorchDataLoader[_T_co]):
     def feedline_iter(self, filling: Filling) -> Epoch:
         """One epoch, for the server of ``filling``, which is yielded instead of some batches."""
         self._check_options()
+        if self._is_served:
+            filling.take_numbers()
         return Epoch(self, filling)
 
     def _check_options(self) -> None:
@@ -222,14 +245,16 @@ class DataLoader(TorchDataLoader[_T_co]):
         return Plan.shuffled(samples) if self._shuffles else Plan.sequential(samples)
 
     def order_identity(self) -> str:
-        """What an epoch's order depends on, besides the seed and its number."""
+        """What an epoch's order depends on, besides the seed and its number; empty if unknown."""
+        if isinstance(self.dataset, IterableDataset):
+            return ""
         if self._orders_itself:
             return str(self._order or self._plan())
         return f"{type(self.sampler if self._batches_itself else self.batch_sampler).__name__}"
 
     def set_epoch(self, epoch: int) -> None:
         """Have the next ``iter()`` be this epoch."""
-        self._epoch = _checked_epoch(epoch)
+        self._epoch = checked_epoch(epoch)
         parts: list[Any] = [] if self._order else [self.sampler, self.batch_sampler]
         for part in parts:
             if hasattr(part, "set_epoch"):
@@ -238,17 +263,9 @@ class DataLoader(TorchDataLoader[_T_co]):
     def samples(self, epoch: int, step: int) -> list[int]:
         """Return the numbers of the samples of a step, past or to come."""
         plan = self._plan()
-        first, count = self._span(len(plan), step)
-        return plan.numbers(self.seed, _checked_epoch(epoch), first, count)
-
-    def _span(self, samples: int, step: int) -> tuple[int, int]:
-        size, (rank, world) = self.batch_size or 1, self.shard or (0, 1)
-        steps = count_steps(samples, size, world, self.drop_last)
-        if not 0 <= step < steps:
-            raise IndexError(f"step {step} of an epoch with {steps} steps")
-        span = next_step(samples, step * size * world, size, rank, world, self.drop_last)
-        assert span is not None
-        return span[0], span[1] - span[0]
+        size, drop_last = self.batch_size or 1, self.drop_last
+        first, count = span_of_step(len(plan), step, size, self.shard, drop_last=drop_last)
+        return plan.numbers(self.seed, checked_epoch(epoch), first, count)
 
     def remake(self, epoch: int, step: int) -> Any:
         """Make a step's batch again, in this process: bit for bit what it was, or will be."""
@@ -263,7 +280,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         """Where the loader is: enough to go on at any batch size, with any number of workers."""
         if self._resume is not None:
             return dict(self._resume)
-        if isinstance(self.dataset, IterableDataset):
+        if _is_iterable(self.dataset):
             # Its samples have no numbers: what it says of itself is all that there is.
             dataset: Any = self.dataset
             return {"dataset": dataset.state_dict()} if hasattr(dataset, "state_dict") else {}
@@ -273,21 +290,25 @@ class DataLoader(TorchDataLoader[_T_co]):
             epoch, sample, rng, ahead = place.epoch, place.given, place.sampler_rng, place.ahead
         order = self.order_identity()
         state = {"seed": self.seed, "epoch": epoch, "sample": sample, "order": order}
-        state |= {"ahead": [list(span) for span in ahead]} if ahead else {}
+        # The keys are always the same: some checkpoints are read by the keys of a fresh loader.
+        state |= {"ahead": [list(span) for span in ahead]}
         state |= self._order.state_dict() if self._order else {}
-        return state if rng is None else {**state, "sampler_rng": rng}
+        return state if self._orders_itself else {**state, "sampler_rng": rng}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Have the next ``iter()`` go on where ``state_dict()`` was called."""
-        if isinstance(self.dataset, IterableDataset):
+        if _is_iterable(self.dataset):
             if "dataset" in state:
                 dataset: Any = self.dataset
                 dataset.load_state_dict(state["dataset"])
             return
+        if "feed" in state:
+            state = self._of_feed(state)
         try:
             loaded = {**state, "epoch": int(state["epoch"]), "sample": int(state["sample"])}
             ahead = checked_ahead(state.get("ahead", []), loaded["sample"])
-            loaded |= {"ahead": [list(span) for span in ahead]} if ahead else {}
+            loaded |= {"ahead": [list(span) for span in ahead]}
+            generator_state(state.get("sampler_rng"))
             order, seed = str(state["order"]), int(state["seed"])
         except (AttributeError, KeyError, TypeError, ValueError):
             raise FeedValueError(f"{state!r} is not the state_dict() of a DataLoader") from None
@@ -308,6 +329,40 @@ class DataLoader(TorchDataLoader[_T_co]):
         if mine and there:
             mine.take_over(there)
 
+    def _of_feed(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the state of a loader with a name as one of this loader."""
+        order = str(state.get("order"))
+        seed = seed_of_order(order)
+        if seed is None or not self._orders_itself:
+            raise FeedValueError(
+                f"the state is of feed {state['feed']!r}, whose samples can't be looked up here\n"
+                f"  its order: {order}"
+            )
+        place = {"epoch": state.get("epoch"), "sample": state.get("sample")}
+        return {"seed": seed, "order": order.partition(": ")[2], **place}
+
+    def _serve(self) -> Self:
+        """Make it a server's loader."""
+        self._is_served = True
+        return self
+
+    def _numbered(self, batch: Any, keys: list[Any]) -> Numbered:
+        is_collated, is_by_torch = self._auto_collation, self.collate_fn is default_collate
+        return numbered(batch, keys, is_collated=is_collated, is_by_torch=is_by_torch)
+
+    @property
+    def _seek(self) -> Callable[[int, int, bool], None] | None:
+        """What has the next ``iter()`` begin anywhere in an epoch; None if only a state does."""
+        if isinstance(self.dataset, IterableDataset) or not (self._orders_itself and self.in_order):
+            return None
+
+        def seek(epoch: int, place: int, counts_batches: bool) -> None:
+            samples = place * (self.batch_size or 1) if counts_batches else place
+            self._place = None
+            self._resume = {"epoch": epoch, "sample": min(samples, len(self._plan()))}
+
+        return seek
+
     def _start_pool(self, epoch: int, filling: Filling | None = None) -> Pool:
         pool = self._pool
         if pool is not None and pool.is_here:
@@ -323,11 +378,13 @@ class DataLoader(TorchDataLoader[_T_co]):
             *(most, self.seed, draw(self.seed, epoch, _OF_WORKERS) % _SEEDS),
         )
         prefetch, in_order = self.prefetch_factor or 2, bool(self.in_order)
-        pool = Pool(
-            *(self._context(), job, prefetch, self.timeout),
+        make, context = (ThreadPool, None) if self._has_threads else (Pool, self._context())
+        pool = make(
+            *(context, job, prefetch, self.timeout),
             in_order=in_order,
             size=self._size,
             filling=filling,
+            report=self._pool_report(),
         )
         self._pool = pool if self.persistent_workers else None
         return pool
@@ -346,6 +403,14 @@ class DataLoader(TorchDataLoader[_T_co]):
         size = self._size or _auto_size.new()
         return PoolState(size.workers, size.most, size.why)
 
+    def _pool_report(self) -> PoolReport | None:
+        """Where its pools leave their numbers, for a server; None without workers."""
+        if self.num_workers == 0 or isinstance(self.dataset, IterableDataset):
+            return None
+        if self._report is None:
+            self._report = PoolReport()
+        return self._report
+
     def close(self) -> None:
         """End the workers that ``persistent_workers`` keeps."""
         pool, self._pool = self._pool, None
@@ -359,7 +424,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pool": None, "_size": None}
+        return {**self.__dict__, "_pool": None, "_size": None, "_report": None}
 
 
 # What is planned: its default, and nothing else yet.
@@ -371,7 +436,6 @@ _LATER = {
     "cluster": None,
     "placement": "local",
     "pool": None,
-    "workers": "processes",
 }
 
 
@@ -381,6 +445,24 @@ def _refuse_later(keywords: dict[str, Any]) -> None:
             raise TypeError(f"DataLoader.__init__() got an unexpected keyword argument {key!r}")
         if value != _LATER[key]:
             raise FeedValueError(f"{key}={value!r} is not possible yet\n  leave it out")
+
+
+def _check_workers(workers: str, num_workers: Any, dataset: Any, context: Any) -> None:
+    if workers not in ("processes", "threads"):
+        raise FeedValueError(f'workers={workers!r} is neither "processes" nor "threads"')
+    if workers == "processes" or num_workers == 0:
+        return
+    if isinstance(dataset, IterableDataset):
+        raise FeedValueError(
+            f'workers="threads" is for datasets whose samples have numbers, and '
+            f"{type(dataset).__name__} is an IterableDataset: torch's own workers iterate over it\n"
+            "  leave it out"
+        )
+    if context is not None:
+        raise FeedValueError(
+            f"multiprocessing_context={context!r} says how processes are started, and "
+            'workers="threads" starts none\n  leave one of them out'
+        )
 
 
 def _named(name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -395,15 +477,15 @@ def _named(name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     arguments = (
         {key: parameters[key].default for key in own} | dict(zip(own, args, strict=False)) | mine
     )
-    if arguments["with_ids"]:
-        raise FeedValueError(
-            "with_ids=True and name= do not go together yet\n  samples(epoch, step) names them"
-        )
     if arguments["dataset"] is not None:
         # What is wrong with them is said here, as torch says it.
         DataLoader(**arguments)
     both = {key: value for key, value in keywords.items() if key not in own and key not in later}
     return named(name, arguments, both)
+
+
+def _is_iterable(dataset: Any) -> bool:
+    return isinstance(dataset, IterableDataset)
 
 
 def _check_order(sampler: Any, dataset: Any) -> None:
@@ -414,13 +496,6 @@ def _check_order(sampler: Any, dataset: Any) -> None:
             f"sampler= is an order of {sampler.dataset_len} samples ({sampler}), "
             f"and {type(dataset).__name__} has {len(dataset)}"
         )
-
-
-def _checked_epoch(epoch: int) -> int:
-    number = int(epoch)
-    if not 0 <= number < 1 << 48:
-        raise FeedValueError(f"epoch {number} is not possible\n  epochs are counted from 0")
-    return number
 
 
 def _checked_seed(seed: object) -> int:

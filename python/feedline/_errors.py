@@ -71,7 +71,8 @@ class LoaderError(FeedlineError):
     """The loader raised, in the server's process; its own traceback is in the message.
 
     What is raised is also of the class that the loader raised, where that is a built-in one or this
-    process has it too: ``except ValueError`` works as it did around the loader itself.
+    process has it too: ``except ValueError`` works as it did around the loader itself, and so does
+    ``except WorkerError``.
     """
 
 
@@ -144,6 +145,8 @@ def _plain_exception(name: str) -> type[Exception] | None:
         found = getattr(found, "__dict__", {}).get(part)
     if type(found) is not type or not issubclass(found, Exception):
         return None
+    if found is WorkerError:
+        return found
     # A StopIteration would be taken for the epoch's end.
     if issubclass(found, StopIteration | StopAsyncIteration | FeedlineError):
         return None

@@ -44,6 +44,8 @@ def attach(
     shard: Shard | None = None,
     pin_memory: bool = False,
     device: Any = None,
+    with_ids: bool = False,
+    _takes_whole: bool = False,
     _when_missing: Callable[[], object] | None = None,
 ) -> Feed:
     """Attach to a running feed; use the result where the loader was.
@@ -84,6 +86,9 @@ def attach(
     can augment differently. It costs this job time, and no other job. It may write into the batch.
     Then tensors are copied to page-locked memory (``pin_memory``) and to ``device``.
 
+    ``with_ids`` has each batch come as ``(batch, sample numbers)``, where the feed's loader is a
+    ``feedline.DataLoader`` that is shared by a name, of a dataset whose samples have numbers.
+
     Where torch is in use, the result is a ``torch.utils.data.DataLoader``. It can be pickled; the
     copy attaches when it is first used, as another consumer.
     """
@@ -107,6 +112,8 @@ def attach(
         "allow_pickle": bool(allow_pickle),
         "allow": resolve_allow(allow),
         "shard": _checked_shard(shard, join),
+        "with_ids": bool(with_ids),
+        "takes_whole": _takes_whole,
     }
     if moves:
         arguments["format"] = "torch"

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy
 
+from feedline._core import PoolReport
+
 
 class NotALoaderError(TypeError):
     """What isn't a loader: why, and what to do, or what to give instead."""
@@ -138,6 +140,22 @@ def is_sequential(loader: Any) -> bool:
 def seed_of_run(run: int) -> int:
     """Return the seed of a shared loader that was given none: the same after a restart."""
     return run % (1 << 63)
+
+
+def pool_of(loader: Any) -> PoolReport | None:
+    """Where the workers' numbers are, if it is a loader of ours that has workers."""
+    report = getattr(loader, "_pool_report", None)
+    pool = report() if callable(report) else None
+    return pool if isinstance(pool, PoolReport) else None
+
+
+def seed_of_order(order: str) -> int | None:
+    """Return the seed of a loader of ours, by what its feed says of its order; else None."""
+    seed, is_ours, _ = order.partition(": ")
+    kind, _, number = seed.partition(" ") if is_ours else ("", "", "")
+    if kind == "seed":
+        return int(number)
+    return seed_of_run(int(number, 16)) if kind == "run" else None
 
 
 def begin_epoch(loader: Any, *, but: object = None) -> Callable[[int], None]:

@@ -10,9 +10,19 @@ import torch
 from torch.utils.data import _utils
 
 from feedline._in_process import InProcess
-from feedline._place import Place, Step, batched, is_over, own_batches, planned_steps
+from feedline._place import (
+    Place,
+    Step,
+    batched,
+    generator_state,
+    generator_text,
+    is_over,
+    own_batches,
+    planned_steps,
+)
 from feedline._pool import Pool, Raised
 from feedline._sampler_errors import beyond_the_dataset
+from feedline._thread_worker import Raised as RaisedHere
 from feedline.orders import Order
 
 if TYPE_CHECKING:
@@ -63,9 +73,13 @@ class Epoch:
         if self._is_at_end():
             self._end()
         if batch is self._filling and self._filling is not None:
+            if self._loader._is_served:
+                self._filling.number(self._loader._numbered(None, step.keys).numbers.tolist())
             return batch
         if self._loader.pin_memory and torch.accelerator.is_available():
             batch = _utils.pin_memory.pin_memory(batch)
+        if self._loader._is_served:
+            return self._loader._numbered(batch, step.keys)
         if self._loader._with_ids:
             keys = step.keys
             ids = torch.tensor(keys) if all(type(key) is int for key in keys) else keys
@@ -97,7 +111,7 @@ class Epoch:
         loader._epoch, loader._place, loader._resume = epoch + 1, self._place, None
         return steps
 
-    def _sampled(self, rng: Any) -> Iterator[Step]:
+    def _sampled(self, resumed: str | None) -> Iterator[Step]:
         loader = self._loader
         sampler: Any = loader.sampler if loader._batches_itself else loader.batch_sampler
         inner = getattr(sampler, "sampler", None)
@@ -105,10 +119,10 @@ class Epoch:
             inner.begin(loader.seed, self._place.epoch)
         generator = getattr(sampler, "generator", None)
         generator = generator if isinstance(generator, torch.Generator) else torch.default_generator
-        before = generator.get_state()
+        before, rng = generator.get_state(), generator_state(resumed)
         if rng is not None:
             generator.set_state(rng)
-        self._place.sampler_rng = before if rng is None else rng
+        self._place.sampler_rng = resumed or generator_text(before)
         keys = iter(sampler)
         first = list(itertools.islice(keys, 1))
         if rng is not None:
@@ -178,6 +192,8 @@ class Epoch:
             except BaseException as error:
                 if better := beyond_the_dataset(error, step.keys, self._loader):
                     raise better from error
+                if isinstance(raised.wrapped, RaisedHere):
+                    raise
                 # How it came here is nobody's concern.
                 raise error from None
         assert self._pool is not None

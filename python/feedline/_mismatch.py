@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from feedline._errors import FeedMismatchError, FeedValueError
-from feedline._identity import Entry, differences, identity_of
+from feedline._identity import Entry, State, differences, identity_of
 from feedline._start_record import Record
 
 _log = logging.getLogger("feedline")
@@ -36,6 +36,7 @@ class Description:
     identity: dict[str, list[Entry]]
     key: str
     options: dict[str, str]
+    module_state: State
 
     def put_into(self, record: Record) -> None:
         record.identity = {
@@ -56,10 +57,13 @@ def describe(
     """
     identity: dict[str, list[Entry]] = {feed: [] for feed in makers}
     unknown: dict[str, str] = {}
-    if key is None:
-        for feed, make_loader in makers.items():
-            identity[feed], opaque = identity_of(make_loader)
-            unknown.update(opaque)
+    module_state: State = {}
+    for feed, make_loader in makers.items():
+        found = identity_of(make_loader)
+        module_state.update(found.module_state)
+        if key is None:
+            identity[feed] = found.entries
+            unknown.update(found.opaque)
     if unknown and place not in _told:
         _told.add(place)
         _log.warning(
@@ -74,7 +78,7 @@ def describe(
             if value is not None and value is not False:
                 identity[feed].append(Entry(f"{name}=", repr(value), repr(value)))
         served[feed] = lines({key: own[key] for key in own if key not in _OF_THE_DATA})
-    return Description(identity, checked_key(key), served)
+    return Description(identity, checked_key(key), served, module_state)
 
 
 def checked_key(key: object) -> str:

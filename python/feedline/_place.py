@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from feedline._core import next_step
-from feedline._errors import BatchSizeError
+import torch
+
+from feedline._core import count_steps, next_step
+from feedline._errors import BatchSizeError, FeedValueError
 
 if TYPE_CHECKING:
     from feedline._dataloader import DataLoader
@@ -35,8 +38,8 @@ class Place:
     """All samples before this place were handed out."""
     ahead: list[Span] = dataclasses.field(default_factory=list)
     """What was handed out beyond it, in order: with ``in_order=False`` batches are overtaken."""
-    sampler_rng: Any = None
-    """What a sampler's generator was like before the epoch."""
+    sampler_rng: str | None = None
+    """What a sampler's generator was like before the epoch: its state's bytes, in base64."""
     is_over: bool = False
 
     def hand_out(self, step: Step) -> None:
@@ -59,6 +62,26 @@ class Place:
         firsts = [self.given, *(end for _, end in self.ahead)]
         ends = [*(first for first, _ in self.ahead), samples]
         return [(first, end) for first, end in zip(firsts, ends, strict=True) if first < end]
+
+
+def generator_state(text: str | None) -> torch.Tensor | None:
+    """Return what ``sampler_rng`` holds; a ``ValueError`` or ``TypeError`` for what is none."""
+    if text is None:
+        return None
+    return torch.frombuffer(bytearray(base64.b64decode(text, validate=True)), dtype=torch.uint8)
+
+
+def generator_text(state: torch.Tensor) -> str:
+    """Return a generator's state as text."""
+    return base64.b64encode(state.numpy().tobytes()).decode()
+
+
+def checked_epoch(epoch: int) -> int:
+    """Return an epoch's number, if it can be one."""
+    number = int(epoch)
+    if not 0 <= number < 1 << 48:
+        raise FeedValueError(f"epoch {number} is not possible\n  epochs are counted from 0")
+    return number
 
 
 def checked_ahead(ahead: Any, sample: int) -> list[Span]:
@@ -88,6 +111,19 @@ def planned_steps(loader: DataLoader[Any], place: Place) -> Iterator[Step]:
         if order is not None:
             order.dealt_out(place.epoch * samples + spans[-1][1])
         yield Step(keys, spans)
+
+
+def span_of_step(
+    samples: int, step: int, size: int, shard: tuple[int, int] | None, *, drop_last: bool
+) -> tuple[int, int]:
+    """Return the first place of a rank's step, and how many samples it has there."""
+    rank, world = shard or (0, 1)
+    steps = count_steps(samples, size, world, drop_last)
+    if not 0 <= step < steps:
+        raise IndexError(f"step {step} of an epoch with {steps} steps")
+    span = next_step(samples, step * size * world, size, rank, world, drop_last)
+    assert span is not None
+    return span[0], span[1] - span[0]
 
 
 def is_over(loader: DataLoader[Any], place: Place, samples: int) -> bool:

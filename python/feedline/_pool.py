@@ -16,7 +16,7 @@ from torch._utils import ExceptionWrapper
 from torch.utils import _pytree as pytree
 
 from feedline import _folder_index, _forker, _sample, _whole_batch
-from feedline._core import Filling, PoolOwner, PoolSize, without_batches
+from feedline._core import Filling, PoolOwner, PoolReport, PoolSize, without_batches
 from feedline._errors import WorkerError
 from feedline._pool_worker import Job
 
@@ -64,13 +64,19 @@ class Pool:
         in_order: bool,
         size: PoolSize | None = None,
         filling: Filling | None = None,
+        report: PoolReport | None = None,
     ) -> None:
         """Start the forker and the workers: as many as the job says, or as ``size`` does.
 
         With ``filling``, workers write into the rings of the server that iterates the loader.
         """
         self.filling = filling
+        self._fills = False
+        self._oldest_ring = 0
         self._size = size
+        # For those who watch: numbers are left there at each look.
+        self._report = report or PoolReport()
+        self._died = self._were_late = 0
         self._wanted = job.num_workers if size is None else size.workers
         # Out of order, a worker that is held up by a slow sample is stood in for.
         self._spares = 0 if in_order else self._wanted
@@ -78,8 +84,10 @@ class Pool:
         self._held_up = 0
         self._stand_ins = 0
         self._prefetch = prefetch
-        self._owner = _owner(job.num_workers + self._spares, job.num_workers * prefetch)
         self._timeout = timeout
+        self._owner = _owner(
+            job.num_workers + self._spares + self._reserve(job), job.num_workers * prefetch
+        )
         self._job = job
         self._build: Any = None
         self._epoch: object = None
@@ -90,12 +98,27 @@ class Pool:
         self._stillborn = 0
         if not job.auto_collation or not _is_default(job):
             self._owner.travel_whole()
+        self._begin(context)
+        # Those that were started and have not ended; of them, those that were told to.
+        self._alive: set[int] = set()
+        self._retired: set[int] = set()
+        self._start_and_retire()
+        self._report.begin()
+        self._tell()
+
+    def _reserve(self, job: Job) -> int:
+        """Return how many workers there may be at once beyond those that are wanted."""
+        return 0
+
+    def _begin(self, context: Any) -> None:
+        """Start the forker, and keep what ends it."""
+        job = self._job
         board, workers, slots, arena, arena_bytes = self._owner.descriptors()
+        filling = self.filling
         lent = None if filling is None else filling.lend()
         self._fills = lent is not None
-        self._oldest_ring = 0
         if filling is not None and lent is not None:
-            self._owner.fill(filling, self._wanted * prefetch)
+            self._owner.fill(filling, self._wanted * self._prefetch)
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         _controls.add(ours)
@@ -118,12 +141,9 @@ class Pool:
             theirs.close()
             job.indexes = None
         self._control = ours
+        self._forker = process.pid
         self._unread = b""
-        self._close = weakref.finalize(self, _close, self._owner, ours, process, self._pid)
-        # Those that were started and have not ended; of them, those that were told to.
-        self._alive: set[int] = set()
-        self._retired: set[int] = set()
-        self._start_and_retire()
+        self._close: Any = weakref.finalize(self, _close, self._owner, ours, process, self._pid)
 
     @property
     def is_here(self) -> bool:
@@ -169,6 +189,7 @@ class Pool:
             if event is None:
                 if is_held_up:
                     return None
+                self._nothing_came()
                 continue
             what, *of = event
             self._stillborn = 0
@@ -182,12 +203,22 @@ class Pool:
                 if claimed is not None and _samples(batch) != claimed:
                     self._give_places_back()
                 return number, batch
+                return of[0], self._unpacked(*of)
             if what == "lanes":
                 self._describe(of[0])
             elif what == "raised":
-                raise _Raised(of[0], pickle.loads(of[1]))
+                raise _Raised(of[0], self._wrapped(of[1]))
             else:
                 raise _Raised(of[0], None, of[1], of[2])
+
+    def _nothing_came(self) -> None:
+        """Called ten times a second while a batch is waited for."""
+
+    def _unpacked(self, number: int, batch: Any) -> Any:
+        return _unpacked(number, batch)
+
+    def _wrapped(self, message: bytes) -> Any:
+        return pickle.loads(message)
 
     def _describe(self, description: bytes) -> None:
         described = _sample.loads(description)
@@ -230,7 +261,10 @@ class Pool:
 
     def close(self) -> None:
         """End the workers. Batches that are still alive keep their bytes."""
+        if self.is_here:
+            self._tell()
         self._close()
+        self._report.close()
 
     def lost(self, sample: Any, tries: int) -> WorkerError:
         """Return the error for a sample whose workers died, or were too slow."""
@@ -245,6 +279,8 @@ class Pool:
             text += "\n  where it was:\n" + "\n".join(f"    {line}" for line in stack.splitlines())
         return WorkerError(text)
 
+    _kind = "process"
+    _forker = 0
     _last_stack = ""
     _last_status = ""
     _was_late = False
@@ -254,7 +290,18 @@ class Pool:
             self._control.send(_forker.MESSAGE.pack(what, worker, 0))
 
     def _look_at_workers(self) -> None:
-        """Replace those that have ended, and end those that are late."""
+        """Replace those that have ended, and see to those that are late."""
+        self._look_for_the_dead()
+        if self._timeout > 0:
+            self._look_for_the_late()
+        if self._spares:
+            self._stand_in()
+        if self._size is not None:
+            self._wanted = self._size.look(self._owner, self._stand_ins, self._report)
+        self._start_and_retire()
+        self._tell()
+
+    def _look_for_the_dead(self) -> None:
         for what, worker, note in self._told():
             if what == _forker.REFUSED:
                 self._do_without(worker, note)
@@ -266,6 +313,10 @@ class Pool:
             self._alive.discard(worker)
             if died is None and worker in self._retired:
                 continue
+            if is_late:
+                self._were_late += 1
+            else:
+                self._died += 1
             how = (
                 f"exited with status {status}" if status >= 0 else f"was killed by signal {-status}"
             )
@@ -299,6 +350,22 @@ class Pool:
             self._wanted = self._size.look(self._owner, self._stand_ins)
         self._start_and_retire()
 
+    def _tell(self) -> None:
+        self._report.look(
+            self._owner,
+            self._wanted if self._size is None else self._size,
+            stand_ins=self._stand_ins,
+            died=self._died,
+            late=self._were_late,
+            forker=self._forker,
+        )
+
+    def _look_for_the_late(self) -> None:
+        for worker, _, _ in self._owner.late(self._timeout):
+            if worker not in self._killed:
+                self._killed.add(worker)
+                self._ask(_forker.KILL, worker)
+
     def _stand_in(self) -> None:
         """Have one more worker for each that is held up by a slow sample. They stay."""
         usual = (self._owner.sample_nanos() or 0) / 1e9
@@ -307,16 +374,23 @@ class Pool:
 
     def _start_and_retire(self) -> None:
         """Start the workers that are missing; those that are too many end after their runs."""
-        wanted = set(range(self._wanted + self._stand_ins))
+        wanted = self._numbers(self._wanted + self._stand_ins)
         for worker in wanted & self._retired:
             self._retired.discard(worker)
             self._owner.retire(worker, is_to_end=False)
         for worker in sorted(wanted - self._alive):
             self._alive.add(worker)
-            self._ask(_forker.START, worker)
+            self._start(worker)
         for worker in self._alive - wanted - self._retired:
             self._retired.add(worker)
             self._owner.retire(worker, is_to_end=True)
+
+    def _numbers(self, workers: int) -> set[int]:
+        """Return which numbers so many workers have."""
+        return set(range(workers))
+
+    def _start(self, worker: int) -> None:
+        self._ask(_forker.START, worker)
 
     def _do_without(self, worker: int, why: str) -> None:
         """Go on with those that could be started, if their number is ours to choose."""
@@ -324,7 +398,7 @@ class Pool:
         there = len(self._alive) - self._stand_ins
         if self._size is None or there < 1:
             raise WorkerError(
-                f"no process could be started for worker {worker}: {why}\n"
+                f"no {self._kind} could be started for worker {worker}: {why}\n"
                 "  give a smaller num_workers, or raise the limits on processes and memory"
             )
         self._wanted = self._size.refused(there)

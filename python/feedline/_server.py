@@ -20,7 +20,14 @@ from feedline import _start_record
 from feedline._core import ServerCore, check_name
 from feedline._core import feeds as _feeds
 from feedline._errors import FeedlineError, FeedValueError, StalledError, explained, given
-from feedline._loader import begin_epoch, check_loader, is_one_shot, is_sequential, length_of
+from feedline._loader import (
+    begin_epoch,
+    check_loader,
+    is_one_shot,
+    is_sequential,
+    length_of,
+    pool_of,
+)
 from feedline._options import check_options, server_parameters, showing
 from feedline._seeding import import_generators, seed_epoch
 from feedline._server_options import ServerOptions
@@ -246,9 +253,9 @@ class Server:
         """What an epoch's order depends on, beside the epoch; states of consumers hold it."""
         seed = self._options["seed"]
         order = f"run {run}" if seed is None else f"seed {seed}"
-        if hasattr(self._loader, "order_identity"):
+        if hasattr(self._loader, "order_identity") and (own := self._loader.order_identity()):
             # A loader of ours: with the seed that says all.
-            return f"{order}: {self._loader.order_identity()}"[:_LONGEST_ORDER]
+            return f"{order}: {own}"[:_LONGEST_ORDER]
         return "sequential" if seed is None and is_sequential(self._loader) else order
 
     def _run(self, core: ServerCore) -> None:
@@ -276,7 +283,9 @@ class Server:
                 state.mark(head, oldest, needed)
 
         allow_pickle = self._options["allow_pickle"]
-        core.run(self._loader, begin, mark, **length._asdict(), allow_pickle=allow_pickle)
+        seek = getattr(self._loader, "_seek", None)
+        about = {**length._asdict(), "pool": pool_of(self._loader)}
+        core.run(self._loader, begin, mark, seek, **about, allow_pickle=allow_pickle)
         if state is not None:
             state.close(is_done=core.stats()["state"] == "ended")
 

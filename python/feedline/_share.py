@@ -40,6 +40,10 @@ _OF_CONSUMER = {
 }
 
 
+# What ``feedline.DataLoader`` asks for beside them.
+_OF_LOADER = ("_takes_whole",)
+
+
 @overload
 def share(
     make_loader: Callable[[], Any],
@@ -277,14 +281,14 @@ def _attached(one: _Wanted, name: str, starter: Starter) -> Feed:
 def _sorted(both: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Tell a server's keywords from a consumer's; some are both."""
     for key in both:
-        if key not in SERVER_OPTIONS and key not in _OF_CONSUMER:
+        if key not in SERVER_OPTIONS and key not in (*_OF_CONSUMER, *_OF_LOADER):
             raise TypeError(
                 f"share() got an unexpected keyword argument {key!r}\n"
                 "  it takes what Server and attach take"
             )
     return (
         {key: value for key, value in both.items() if key in SERVER_OPTIONS},
-        {key: value for key, value in both.items() if key in _OF_CONSUMER},
+        {key: both[key] for key in both if key in (*_OF_CONSUMER, *_OF_LOADER)},
     )
 
 

@@ -59,7 +59,7 @@ def main() -> None:
     if os.fork() > 0:
         os._exit(0)
     # Children of the loader must not hold the lock when we are gone.
-    os.register_at_fork(after_in_child=lambda: os.close(lock))
+    os.register_at_fork(after_in_child=_Closing(lock))
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
     print_without_raising()
@@ -80,6 +80,20 @@ def main() -> None:
         if one.error is not None:
             raise one.error
     _tidy(name, [one.feed for one in serving])
+
+
+class _Closing:
+    """Closes a descriptor in a child, and not again in that one's children.
+
+    The number may be another file's there.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._open: list[int] = [descriptor]
+
+    def __call__(self) -> None:
+        while self._open:
+            os.close(self._open.pop())
 
 
 @dataclass

@@ -139,7 +139,7 @@ class Starter:
     def _pack(self) -> bytes:
         if self._packed is None:
             assert self._makers is not None, "settle() packs before it forgets them"
-            self._packed = pack(self._makers)
+            self._packed = pack(self._makers, self._description.module_state)
         return self._packed
 
     def _payload(self) -> bytes:
@@ -209,6 +209,7 @@ class Starter:
         else:
             self._is_retired, self._packed = True, None
         self._makers = None
+        self._description.module_state.clear()
 
 
 def _environment() -> dict[str, str]:

@@ -34,7 +34,8 @@ class FeedDataset(IterableDataset[Any]):
         self.feed = feed
         # Decided once: a loader around this goes on to batch as it began.
         self.batch_size: int | None = asked or core.batch_size
-        is_whole = asked is None and core.stats()["loader_batch_size"] is None
+        is_as_yielded = asked is None or core.is_whole_as_asked
+        is_whole = is_as_yielded and core.stats()["loader_batch_size"] is None
         self._whole = self.batch_size if is_whole else None
         self._rows: weakref.ref[Rows] | None = None
 

@@ -23,6 +23,13 @@ __all__ = ["Concatenation", "Mixture", "Order", "Sequential", "Shuffled", "Subse
 _AT_ONCE = 4096
 
 
+def numbers_of(plan: Plan, seed: int, epoch: int) -> Iterator[int]:
+    """Yield the samples of an epoch."""
+    samples = len(plan)
+    for first in range(0, samples, _AT_ONCE):
+        yield from plan.numbers(seed, epoch, first, min(_AT_ONCE, samples - first))
+
+
 class Order(Sampler[int]):
     """What all orders have in common; not made itself."""
 
@@ -62,16 +69,16 @@ class Order(Sampler[int]):
         if self._seed is None:
             self._seed = int(torch.empty((), dtype=torch.int64).random_().item())
         epoch, self._epoch = self._epoch, self._epoch + 1
-        return self._numbers(self._seed, epoch)
-
-    def _numbers(self, seed: int, epoch: int) -> Iterator[int]:
-        samples = len(self)
-        for first in range(0, samples, _AT_ONCE):
-            yield from self.plan.numbers(seed, epoch, first, min(_AT_ONCE, samples - first))
+        return numbers_of(self.plan, self._seed, epoch)
 
     def set_epoch(self, epoch: int) -> None:
         """Have the next ``iter()`` be this epoch. A ``feedline.DataLoader`` counts by itself."""
         self._epoch = epoch
+
+    def seed_by_default(self, seed: int) -> None:
+        """Use this seed, if none was given or drawn."""
+        if self._seed is None:
+            self._seed = seed
 
     def begin(self, seed: int, epoch: int) -> None:
         """Have the next ``iter()`` be this epoch under this seed."""

@@ -25,11 +25,14 @@ class Wishes:
         self.most = 4
         self.why = "the test says so"
 
-    def look(self, owner: Any, stand_ins: int) -> int:
+    def look(self, owner: Any, stand_ins: int, report: Any) -> int:
         return self.workers
 
     def pause(self) -> None:
         pass
+
+    def __index__(self) -> int:
+        return self.workers
 
 
 def test_batches_are_those_of_a_fixed_number() -> None:

@@ -78,7 +78,7 @@ def test_without_a_dataset_it_attaches() -> None:
         first, second = iter(one), iter(other)
         assert numbers([next(first)])[:5] == numbers([next(second)])
         with pytest.raises(TypeError, match="its dataset is not known here"):
-            other.samples(0, 0)
+            other.remake(0, 0)
     with pytest.raises(feedline.FeedNotFoundError):
         DataLoader(None, name="nobody", timeout_secs=0)
     with pytest.raises(feedline.FeedValueError, match="shuffle= belongs to the dataset"):
@@ -127,6 +127,32 @@ def test_switched_off_it_is_a_loader_of_its_own(monkeypatch: pytest.MonkeyPatch)
     assert not feedline.feeds()
 
 
-def test_jobs_may_have_other_numbers_of_workers() -> None:
-    with loader(seed=4, num_workers=0) as one, loader(seed=4, num_workers=2) as other:
+def test_jobs_may_differ_in_what_is_their_own() -> None:
+    own = {"batch_size": 5, "drop_last": True, "prefetch_factor": 3, "with_ids": True}
+    with (
+        loader(seed=4, num_workers=0) as one,
+        loader(seed=4, num_workers=2, in_order=False, timeout=30, **own) as other,
+    ):
         assert one.stats()["server_pid"] == other.stats()["server_pid"]
+
+
+def test_what_is_a_default_may_be_said() -> None:
+    with loader(shuffle=None) as one, loader(shuffle=False) as other:
+        assert one.stats()["server_pid"] == other.stats()["server_pid"]
+
+
+@pytest.mark.parametrize(
+    ("different", "named"),
+    [
+        ({"generator": torch.Generator()}, "generator"),
+        ({"worker_init_fn": print}, "name of worker_init_fn: not used"),
+        ({"collate_fn": list}, "name of collate_fn: not used in the running feed"),
+        ({"shuffle": None, "sampler": [1, 2]}, "sampler"),
+        ({"seed": None}, "seed: 4 in the running feed"),
+        ({"replay": True}, "replay: not used in the running feed"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_jobs_may_not_differ_in_what_is_loaded(different: dict[str, Any], named: str) -> None:
+    with loader(seed=4), pytest.raises(feedline.FeedMismatchError, match=named):
+        loader(**{"seed": 4, **different})

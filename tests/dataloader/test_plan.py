@@ -14,7 +14,7 @@ import torch.utils.data as data
 
 import feedline
 from dataloader.datasets import Numbers, drawing, equal, numbers
-from feedline import DataLoader
+from feedline import DataLoader, orders
 
 SAMPLES = 90
 
@@ -116,6 +116,32 @@ def test_any_step_can_be_named_and_made_again(num_workers: int) -> None:
         loader.samples(0, 12)
     with pytest.raises(TypeError, match="sampler"):
         DataLoader(Numbers(9), sampler=[1, 2]).samples(0, 0)
+
+
+def test_its_samplers_yield_its_order() -> None:
+    """A framework that builds a loader of its own does so around them."""
+
+    def loader(**keywords: Any) -> DataLoader:
+        return DataLoader(Numbers(SAMPLES), **{"batch_size": 8, "seed": 9, **keywords})
+
+    weighted = orders.Weighted([1.0, 2.0] * (SAMPLES // 2))
+    for keywords in ({"shuffle": True}, {"sampler": weighted}):
+        made = loader(**keywords)
+        epochs = [[n for step in range(12) for n in made.samples(e, step)] for e in range(4)]
+        assert [list(made.sampler), list(made.sampler)] == epochs[:2]
+        assert numbers(made) == epochs[0], "to look ahead is not to begin"
+        batches: Any = made.batch_sampler
+        torchs: Any = data.DataLoader(made.dataset, batch_sampler=batches)
+        batches.set_epoch(3)
+        assert numbers(torchs) == epochs[3]
+    made = loader(shuffle=True)
+    assert numbers(made) == list(loader(shuffle=True).sampler)
+    assert list(made.sampler) == [n for step in range(12) for n in made.samples(1, step)]
+    torch.manual_seed(4)
+    unseeded = list(loader(shuffle=True, seed=None).sampler)
+    torch.manual_seed(4)
+    assert unseeded == list(data.RandomSampler(range(SAMPLES)))
+    assert len(list(loader(shuffle=True, batch_size=None).sampler)) == SAMPLES
 
 
 @pytest.mark.parametrize("stop", [0, 1, 5, 13])

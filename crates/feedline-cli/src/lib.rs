@@ -20,6 +20,7 @@ mod machine;
 mod metrics;
 mod observation;
 mod output;
+mod pool;
 mod run;
 mod stop;
 mod top;

@@ -52,10 +52,22 @@ impl Observation {
     }
 }
 
-/// The children of a server that load: neither consumers, nor this process, nor multiprocessing's resource tracker.
+/// The processes that load for a server: those that its pool has forked; of a server without a pool, its children that are neither
+/// consumers, nor this process, nor multiprocessing's resource tracker.
 fn workers(stats: &ServerStats) -> Vec<u32> {
+    let mut found = match stats.pool {
+        Some(pool) => proc::children(pool.forker_pid),
+        None => children_that_load(stats.pid),
+    };
+    let is_consumer = |pid: u32| stats.consumers.iter().any(|consumer| consumer.pid == pid);
+    found.retain(|&pid| pid != std::process::id() && !is_consumer(pid));
+    found.retain(|&pid| Stat::of(pid).is_some_and(|stat| stat.state != 'Z'));
+    found
+}
+
+fn children_that_load(server: u32) -> Vec<u32> {
     let mut found = Vec::new();
-    for pid in proc::children(stats.pid) {
+    for pid in proc::children(server) {
         let command = proc::command(pid).unwrap_or_default();
         if command.contains("multiprocessing.forkserver") {
             // A fork server's children have its command line; a process without children is a worker.
@@ -65,8 +77,5 @@ fn workers(stats: &ServerStats) -> Vec<u32> {
             found.push(pid);
         }
     }
-    let is_consumer = |pid: u32| stats.consumers.iter().any(|consumer| consumer.pid == pid);
-    found.retain(|&pid| pid != std::process::id() && !is_consumer(pid));
-    found.retain(|&pid| Stat::of(pid).is_some_and(|stat| stat.state != 'Z'));
     found
 }

@@ -13,6 +13,7 @@
 //! so the job waits as long as the rank that waits most. Waiting for another rank is not waiting for data.
 
 mod cause;
+mod pool;
 #[cfg(test)]
 mod tests;
 

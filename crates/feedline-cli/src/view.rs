@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::machine::Machine;
 use crate::observation::Observation;
+use crate::pool;
 use crate::verdict::{self, Evidence, Verdict};
 
 /// Everything that is known about a feed at one moment. Rates and shares are over the last seconds.
@@ -138,6 +139,9 @@ impl View {
             jobs.push(merged(json!(job), json!(consumer)));
         }
         object["consumers"] = json!(jobs);
+        if let Some(text) = pool::text(&self.stats) {
+            object["pool"]["text"] = json!(text);
+        }
         object["server"] = json!(self.server);
         object["also_serves"] = json!(self.also_serves);
         object["workers"] = json!(self.workers);

@@ -117,6 +117,7 @@ impl ControlClient {
         if stats.pid != self.server.pid {
             stats.pid = self.server.pid;
             stats.consumers.iter_mut().for_each(|consumer| consumer.pid = 0);
+            stats.pool.iter_mut().for_each(|pool| pool.forker_pid = 0);
             stats.events.iter_mut().for_each(|event| event.pid = None);
         }
         stats

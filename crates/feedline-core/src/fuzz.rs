@@ -22,7 +22,7 @@ use crate::explain::Explanation;
 use crate::options::Name;
 use crate::ring_info::{ReportedLength, RingInfo, strides};
 use crate::schema::{ArrayKind, DType, Field, Schema, len_bytes};
-use crate::stats::{ConsumerStats, Event, ServerStats};
+use crate::stats::{ConsumerStats, Event, PoolReason, PoolStats, ServerStats};
 use crate::structure::{Class, Key, Node, Structure};
 use crate::subclass::{Plain, Scalar, Subclass};
 use crate::whole::{self, Encoded};
@@ -198,6 +198,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
                 consumers: vec![consumer; 3],
                 events: vec![event; 2],
                 name: "train".into(),
+                pool: Some(PoolStats { workers: 2, why: PoolReason::KeepsUp { waits: 0.02 }, ..PoolStats::default() }),
                 ..ServerStats::default()
             };
             messages.extend([

@@ -21,6 +21,7 @@ pub use self::batches::{BatchSource, FromBatches, Item};
 pub use self::synthetic::Synthetic;
 use crate::error::{Error, Failure};
 use crate::server::Appender;
+use crate::stats::PoolReport;
 
 /// How long an epoch is, as far as the source can tell beforehand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,11 +89,26 @@ pub trait Source {
         Ok(())
     }
 
+    /// Whether it can go on at a later place of an epoch without making what lies before that.
+    fn can_seek(&self) -> bool {
+        false
+    }
+
+    /// Goes on at this sample of the epoch; where batches travel whole, at this batch.
+    fn seek(&mut self, _index: u64) -> Result<(), Failure> {
+        Ok(())
+    }
+
     /// Nothing more will be asked of it.
     fn finish(&mut self) {}
 
     /// How long an epoch is. Asked once, before the first batch.
     fn length(&self) -> Length {
         Length::default()
+    }
+
+    /// Where its pool of workers leaves its numbers, if it has one. Asked once, before the first batch.
+    fn pool(&self) -> Option<PoolReport> {
+        None
     }
 }

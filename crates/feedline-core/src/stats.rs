@@ -4,9 +4,13 @@
 //! is
 //! the state at this moment.
 
+mod pool;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+pub use self::pool::{PoolReason, PoolReport, PoolStats};
 
 /// How things stand with a feed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -77,6 +81,8 @@ pub struct ServerStats {
     pub wait_secs: f64,
     /// How long the loader has been at the batch that it is preparing.
     pub loader_call_secs: f64,
+    /// The loader's pool of workers, if it is `feedline.DataLoader` with workers.
+    pub pool: Option<PoolStats>,
     /// Where it answers Prometheus, on 127.0.0.1.
     pub metrics_port: Option<u16>,
     /// Who is attached.

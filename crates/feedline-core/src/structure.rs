@@ -44,6 +44,8 @@ pub enum Node {
     NamedTuple(Class, #[serde(deserialize_with = "bounded::list")] Vec<String>),
     /// A child for each field follows.
     Dataclass(Class, #[serde(deserialize_with = "bounded::list")] Vec<String>),
+    /// A batch and the numbers of its samples follow. Consumers that don't ask for the numbers get the batch alone.
+    Numbered,
 }
 
 impl Node {
@@ -51,6 +53,7 @@ impl Node {
     pub fn children(&self) -> usize {
         match self {
             Self::Leaf => 0,
+            Self::Numbered => 2,
             Self::Tuple(len) | Self::List(len) => *len as usize,
             Self::Dict(keys) | Self::Mapping(_, keys) => keys.len(),
             Self::NamedTuple(_, fields) | Self::Dataclass(_, fields) => fields.len(),
@@ -60,7 +63,7 @@ impl Node {
     /// What stands before a child where the whole is written down: a dict's key, a record's field.
     fn label(&self, index: usize) -> String {
         match self {
-            Self::Leaf | Self::Tuple(_) | Self::List(_) => String::new(),
+            Self::Leaf | Self::Tuple(_) | Self::List(_) | Self::Numbered => String::new(),
             Self::Dict(keys) | Self::Mapping(_, keys) => match &keys[index] {
                 Key::Str(key) => format!("{key:?}: "),
                 Key::Int(key) => format!("{key}: "),
@@ -72,6 +75,8 @@ impl Node {
     fn step(&self, index: usize) -> String {
         match self {
             Self::Leaf => String::new(),
+            // A user knows the batch alone.
+            Self::Numbered => if index == 0 { "" } else { " (sample numbers)" }.into(),
             Self::Tuple(_) | Self::List(_) => format!("[{index}]"),
             Self::Dict(keys) | Self::Mapping(_, keys) => match &keys[index] {
                 Key::Str(key) => format!("[{key:?}]"),
@@ -95,6 +100,11 @@ fn nodes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Node>, D::Err
 }
 
 impl Structure {
+    /// Whether batches come with the numbers of their samples.
+    pub fn is_numbered(&self) -> bool {
+        self.0.first() == Some(&Node::Numbered)
+    }
+
     /// Whether the walk ends where the list ends, has this many leaves, and isn't too deep.
     pub fn is_sound(&self, leaves: usize) -> bool {
         let mut open: Vec<usize> = vec![1];
@@ -149,6 +159,9 @@ impl Structure {
         // Each open container with the index of its next child and what closes it.
         let mut open: Vec<(&Node, usize, &str)> = Vec::new();
         for node in &self.0 {
+            if let [(Node::Numbered, 1, _)] = open[..] {
+                break;
+            }
             if let Some((container, next, _)) = open.last_mut() {
                 text += if *next > 0 { ", " } else { "" };
                 text += &container.label(*next);
@@ -156,6 +169,7 @@ impl Structure {
             }
             let (begin, end) = match node {
                 Node::Leaf => (leaves.next().copied().unwrap_or("a leaf").to_owned(), ""),
+                Node::Numbered => (String::new(), ""),
                 Node::Tuple(1) => ("(".into(), ",)"),
                 Node::Tuple(_) => ("(".into(), ")"),
                 Node::List(_) => ("[".into(), "]"),
@@ -232,6 +246,17 @@ mod tests {
         assert_eq!(Structure(vec![pair, Node::Leaf, Node::Leaf]).text(&["a", "b"]), "Pair(x=a, y=b)");
         let long = Structure([vec![Node::List(99)], vec![Node::Leaf; 99]].concat());
         assert!(long.text(&["tensor"; 99]).ends_with('…'));
+    }
+
+    #[test]
+    fn sample_numbers_are_hidden_in_what_users_see() {
+        let numbered = Structure([vec![Node::Numbered], nested().0, vec![Node::Leaf]].concat());
+        assert!(numbered.is_numbered() && !nested().is_numbered() && numbered.is_sound(5));
+        assert_eq!(numbered.paths()[..4], nested().paths());
+        assert_eq!(numbered.paths()[4], " (sample numbers)");
+        assert_eq!(numbered.text(&["tensor"; 5]), nested().text(&["tensor"; 4]));
+        let alone = Structure(vec![Node::Numbered, Node::Leaf, Node::Leaf]);
+        assert_eq!((alone.text(&["tensor"; 2]).as_str(), alone.paths()[0].as_str()), ("tensor", ""));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::ring_info::RingInfo;
 use crate::stats::ServerStats;
 
 /// Changes with every change of the messages or of the shared pages.
-pub const VERSION: u16 = 9;
+pub const VERSION: u16 = 10;
 
 /// "feed", so that a stray client is told apart from an old one.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"feed");

@@ -15,6 +15,7 @@
 
 mod claims;
 mod cursors;
+mod passing;
 mod transfer;
 
 use std::collections::{BTreeMap, VecDeque};

@@ -163,6 +163,12 @@ pub struct Server<P, Q> {
     ranks: Ranks<Q>,
     /// Since when all who are here wait for a later epoch.
     waited_for: Option<Since>,
+    /// Since when all who read have asked for a later place of the epoch.
+    passing_since: Option<Since>,
+    /// Since when it has been asked for epochs.
+    begun: Option<Since>,
+    /// Somebody had a cursor and has it no more.
+    has_been_left: bool,
     /// A window in samples that a consumer needs.
     grow_to: u64,
     /// Set while the appending side waits.
@@ -190,6 +196,9 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
             reconnecting: Reconnecting::new(options.resume.map(|at| at.epoch)),
             ranks: Ranks::default(),
             waited_for: None,
+            passing_since: None,
+            begun: None,
+            has_been_left: false,
             grow_to: 0,
             stalls: None,
             laggards: Laggards::default(),

@@ -11,6 +11,7 @@
 //! or wait for it without the GIL. The feed's own is a [`LeafLock`]: any thread may take it with the GIL in hand.
 
 mod batches;
+mod whole;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -30,10 +31,11 @@ use pyo3::types::PyDict;
 
 pub use self::batches::Batches;
 use self::batches::{Iteration, let_go};
+use self::whole::AsAsked;
 use crate::errors::{act, after_wait, check_signals, invalid};
 use crate::leaf_lock::LeafLock;
 use crate::logging::detached;
-use crate::rebuild::{Format, Rebuilder};
+use crate::rebuild::{Format, Rebuilder, no_numbers};
 
 /// A feed that this process has attached to.
 #[pyclass(frozen, module = "feedline._core")]
@@ -41,7 +43,10 @@ pub struct FeedCore {
     config: Config,
     format: Format,
     allow_pickle: bool,
+    with_ids: bool,
     yields_torch: bool,
+    /// Batches that travel whole are of the size that was asked for.
+    whole: Option<AsAsked>,
     /// In a forked child the lock below may be held for ever, by a thread that exists only in the parent.
     origin: Origin,
     state: LeafLock<State>,
@@ -198,7 +203,7 @@ impl FeedCore {
     #[new]
     #[pyo3(signature = (
         name, *, batch_size, drop_last, join, timeout_secs, format, mode, reconnect_secs, allow_pickle, allow, shard,
-        when_missing,
+        with_ids, takes_whole, when_missing,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
@@ -214,6 +219,8 @@ impl FeedCore {
         allow_pickle: bool,
         allow: (Vec<u32>, Vec<u32>),
         shard: Option<(u32, u32, u64)>,
+        with_ids: bool,
+        takes_whole: bool,
         when_missing: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let entry = match join {
@@ -236,7 +243,7 @@ impl FeedCore {
         let reconnect = secs("reconnect_secs", reconnect_secs)?;
         let format = Format::parse(format).map_err(|message| invalid(py, message))?;
         let allow = Allow { uids: allow.0, gids: allow.1 };
-        let config = Config {
+        let mut config = Config {
             batch_size,
             shard: shard.map(|(rank, world, group)| Shard { group, world, rank }),
             drop_last,
@@ -250,10 +257,17 @@ impl FeedCore {
             when_missing: when_missing.map(|call| WhenMissing(Arc::new(move || act(|py| call.call0(py))))),
             ..Config::new(name)
         };
-        let attached = detached(py, || Consumer::attach(config.clone(), &mut check_signals));
-        let consumer = attached.map_err(|error| after_wait(py, &error))?;
+        let attached = detached(py, || match takes_whole {
+            true => whole::attach(&mut config, &mut check_signals),
+            false => Ok((Consumer::attach(config.clone(), &mut check_signals)?, None)),
+        });
+        let (consumer, whole) = attached.map_err(|error| after_wait(py, &error))?;
         let yields_torch = match consumer.schema() {
-            Schema::Cut { fields, .. } => fields.iter().any(|field| field.kind == ArrayKind::Torch),
+            Schema::Cut { structure, .. } if with_ids && !structure.is_numbered() => return Err(no_numbers(py)),
+            Schema::Cut { structure, fields } => {
+                let own = fields.len() - usize::from(structure.is_numbered());
+                fields[..own].iter().any(|field| field.kind == ArrayKind::Torch)
+            }
             Schema::Whole { .. } => false,
         };
         let state = State {
@@ -270,7 +284,7 @@ impl FeedCore {
             idle: Some(consumer),
         };
         let (state, closed) = (LeafLock::new(state), AtomicBool::new(false));
-        Ok(Self { config, format, allow_pickle, yields_torch, origin: Origin::here(), state, closed })
+        Ok(Self { config, format, allow_pickle, with_ids, yields_torch, whole, origin: Origin::here(), state, closed })
     }
 
     /// Whether this is a forked child's copy, which can't be used: attach anew.
@@ -287,7 +301,14 @@ impl FeedCore {
 
     /// How many batches an epoch has, or None.
     fn batches_per_epoch(&self) -> Option<u64> {
-        self.state.with(|state| state.length.batches())
+        let length = self.state.with(|state| state.length.clone());
+        self.whole.map_or(length.batches(), |whole| whole.batches(length.batches(), length.samples()))
+    }
+
+    /// Whether a batch size was asked for, and batches travel whole.
+    #[getter]
+    fn is_whole_as_asked(&self) -> bool {
+        self.whole.is_some()
     }
 
     /// How many samples an epoch has, for all ranks together, or None.
@@ -304,7 +325,7 @@ impl FeedCore {
     /// One epoch. Nothing happens before the first `next()`. A copy of it is a new epoch of `attachment`, which can be pickled.
     fn iterate(slf: Py<Self>, attachment: Py<PyAny>) -> Batches {
         let core = slf.get();
-        let rebuilder = Rebuilder::new(core.format, core.allow_pickle);
+        let rebuilder = Rebuilder::new(core.format, core.allow_pickle, core.with_ids);
         let inner = Arc::new(Mutex::new(Iteration {
             consumer: None,
             pending: None,

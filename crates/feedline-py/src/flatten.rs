@@ -17,6 +17,8 @@ use crate::subclass::split;
 use crate::tensor::{Borrowed, Described, Unfit, describe_array, describe_capsule};
 
 const MAX_DEPTH: usize = 60;
+/// The module of the one class that stands for [`Node::Numbered`].
+const NUMBERED: &str = "feedline._numbered";
 
 /// A batch that owns, through Python, what it points at.
 #[derive(Default)]
@@ -146,7 +148,10 @@ impl Walk {
             let fields = object.getattr_opt(intern!(py, "_fields"))?;
             return match fields {
                 Some(fields) => {
-                    self.children(Node::NamedTuple(class(object)?, fields.extract()?), tuple.iter().map(Ok))
+                    let class = class(object)?;
+                    let is_numbered = self.flat.structure.0.is_empty() && class.module == NUMBERED;
+                    let named = || Ok::<_, PyErr>(Node::NamedTuple(class, fields.extract()?));
+                    self.children(if is_numbered { Node::Numbered } else { named()? }, tuple.iter().map(Ok))
                 }
                 None => self.children(Node::Tuple(tuple.len() as u32), tuple.iter().map(Ok)),
             };

@@ -72,6 +72,13 @@ impl Plan {
         Ok(Order::Mixture(mixture).into())
     }
 
+    /// The seed and the plan of a shared loader, by what its feed says of its order; `None` where a list belongs to that.
+    #[staticmethod]
+    fn of_feed(order: &str) -> Option<(u64, Self)> {
+        let plan = plan::Plan::of_feed(order)?;
+        Some((plan.seed(), plan.order().clone().into()))
+    }
+
     /// How many samples an epoch has.
     fn __len__(&self) -> usize {
         self.order.samples() as usize

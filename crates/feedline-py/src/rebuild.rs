@@ -4,13 +4,14 @@ use std::collections::HashMap;
 
 use feedline_core::batch::{Received, Value};
 use feedline_core::schema::{ArrayKind, DType};
-use feedline_core::{Class, Key, Node, Plain, Scalar, Subclass};
+use feedline_core::{Class, Explanation, Key, Node, Plain, Scalar, Subclass};
 use feedline_shm::Window;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyComplex, PyDict, PyList, PyString, PyTuple};
 
+use crate::errors::invalid;
 use crate::once::{imported, intern, remember};
 use crate::tensor::Exported;
 
@@ -39,18 +40,23 @@ impl Format {
 pub struct Rebuilder {
     format: Format,
     allow_pickle: bool,
+    /// Hand on a batch's sample numbers.
+    with_ids: bool,
     /// Record classes that were found or made, by the names of their fields too.
     classes: HashMap<(Class, Vec<String>), Py<PyAny>>,
 }
 
 impl Rebuilder {
-    pub fn new(format: Format, allow_pickle: bool) -> Self {
-        Self { format, allow_pickle, classes: HashMap::new() }
+    pub fn new(format: Format, allow_pickle: bool, with_ids: bool) -> Self {
+        Self { format, allow_pickle, with_ids, classes: HashMap::new() }
     }
 
     /// Rebuilds a batch. On an error nothing of it is lost.
     pub fn batch<'py>(&mut self, py: Python<'py>, received: &Received) -> PyResult<Bound<'py, PyAny>> {
         let Received { structure, values } = received;
+        if self.with_ids && !structure.is_numbered() {
+            return Err(no_numbers(py));
+        }
         let mut nodes = structure.0.iter();
         let mut values = values.iter();
         self.node(py, &mut nodes, &mut values).map_err(|error| {
@@ -82,12 +88,28 @@ impl Rebuilder {
         if let Node::Leaf = node {
             return self.value(py, values.next().ok_or_else(broken)?);
         }
+        if let Node::Numbered = node {
+            let batch = self.node(py, nodes, values)?;
+            if !self.with_ids {
+                // The numbers are the last leaf: nobody needs a tensor over them.
+                return Ok(batch);
+            }
+            let _leaf = nodes.next();
+            let numbers = match values.next().ok_or_else(broken)? {
+                // A sample that was not collated, and has one number.
+                Value::Array { dtype, order, shape, window, .. } if shape.is_empty() => {
+                    self.array(py, ArrayKind::Torch, Exported::new(window.clone(), *dtype, vec![1], order.clone()))?
+                }
+                numbers => self.value(py, numbers)?,
+            };
+            return Ok(PyTuple::new(py, [batch, numbers])?.into_any());
+        }
         let mut children = Vec::with_capacity(node.children());
         for _ in 0..node.children() {
             children.push(self.node(py, nodes, values)?);
         }
         Ok(match node {
-            Node::Leaf => unreachable!("handled above"),
+            Node::Leaf | Node::Numbered => unreachable!("handled above"),
             Node::Tuple(_) => PyTuple::new(py, children)?.into_any(),
             Node::List(_) => PyList::new(py, children)?.into_any(),
             Node::Dict(keys) => dict(py, keys, children)?.into_any(),
@@ -224,6 +246,12 @@ fn scalar<'py>(py: Python<'py>, scalar: &Scalar) -> PyResult<Bound<'py, PyAny>> 
         Scalar::Str(text) => PyString::new(py, text).into_any(),
         Scalar::Member(class, name) => records(py)?.call_method1("enum_member", (&class.module, &class.name, name))?,
     })
+}
+
+/// The exception for a consumer that asks for sample numbers where there are none.
+pub fn no_numbers(py: Python<'_>) -> PyErr {
+    let hint = "feedline.DataLoader(dataset, name=...) gives them, for datasets whose samples have numbers; or leave with_ids out";
+    invalid(py, Explanation::new("with_ids=True: this feed's batches come without sample numbers").hint(hint))
 }
 
 fn bytes<'py>(py: Python<'py>, window: &Window) -> PyResult<Bound<'py, PyBytes>> {

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use feedline_core::control_client::ControlClient;
 use feedline_core::server::{Claim, Launch, Server};
 use feedline_core::source::{BatchSource, Item, Length, Mark};
+use feedline_core::stats::{self, PoolReason};
 use feedline_core::{Error, Failure, FailureKind, Reader, names};
 use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyRuntimeError};
 use pyo3::prelude::*;
@@ -16,7 +18,7 @@ use crate::flatten::{Flat, Refusal, failure, flatten};
 use crate::hang;
 use crate::logging::{deliver, detached};
 use crate::options::ServerOptions;
-use crate::pool::{Filling, Wants};
+use crate::pool::{Filling, PoolReport, Wants};
 use crate::stack_request::ask_for_stack;
 
 /// The reason that consumers get after a Ctrl-C.
@@ -39,6 +41,24 @@ pub fn check_name(py: Python<'_>, name: &str) -> PyResult<()> {
 pub fn feeds(py: Python<'_>) -> Vec<(String, u32, String)> {
     let info = |feed: names::FeedInfo| (feed.name, feed.pid, feed.path.display().to_string());
     py.detach(names::feeds).into_iter().map(info).collect()
+}
+
+/// How long a server may take to tell of its pool.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// The pool of workers of a feed that runs, by way of JSON; with the reason for its size in words, as `words`. `None`: it has none.
+#[pyfunction]
+pub fn pool_of_feed<'py>(py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let stats = detached(py, || ControlClient::connect(name)?.stats(ANSWER));
+    let Some(pool) = stats.map_err(|error| to_python(py, &error))?.pool else { return Ok(None) };
+    let words = match pool.why {
+        PoolReason::Fixed => format!("num_workers={}", pool.wanted),
+        why => why.to_string(),
+    };
+    let text = serde_json::to_string(&pool).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+    let pool = py.import("json")?.call_method1("loads", (text,))?;
+    pool.set_item("words", words)?;
+    Ok(Some(pool))
 }
 
 /// The folder of this user's feeds, made if need be.
@@ -104,8 +124,11 @@ impl ServerCore {
     /// Serves `loader` on this thread until it is done or stopped; raises what it raised.
     ///
     /// `begin(epoch)` is called before each epoch, and `mark`, if there is one, after each batch: with the epoch and the number
-    /// of its samples published so far, and the same of the oldest that somebody needs, or None.
-    #[pyo3(signature = (loader, begin, mark, *, samples, batches, batch_size, allow_pickle))]
+    /// of its samples published so far, and the same of the oldest that somebody needs, or None. `seek(epoch, index,
+    /// counts_batches)`, if there is one, has the loader's next `iter()` begin there.
+    ///
+    /// A loader with a pool of workers leaves the pool's numbers in `pool`.
+    #[pyo3(signature = (loader, begin, mark, seek, *, samples, batches, batch_size, allow_pickle, pool=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn run(
         &self,
@@ -113,10 +136,12 @@ impl ServerCore {
         loader: Py<PyAny>,
         begin: Py<PyAny>,
         mark: Option<Py<PyAny>>,
+        seek: Option<Py<PyAny>>,
         samples: Option<u64>,
         batches: Option<u64>,
         batch_size: Option<u64>,
         allow_pickle: bool,
+        pool: Option<&PoolReport>,
     ) -> PyResult<()> {
         let length = Length { samples, batches, batch_size };
         let filling = self.lend_rings(loader.bind(py))?;
@@ -125,7 +150,9 @@ impl ServerCore {
             filling,
             begin,
             mark,
+            seek,
             length,
+            pool: pool.map(PoolReport::shared),
             allow_pickle,
             batches: None,
             epoch: 0,
@@ -225,7 +252,9 @@ struct PySource {
     filling: Option<Py<Filling>>,
     begin: Py<PyAny>,
     mark: Option<Py<PyAny>>,
+    seek: Option<Py<PyAny>>,
     length: Length,
+    pool: Option<stats::PoolReport>,
     allow_pickle: bool,
     batches: Option<Py<PyIterator>>,
     epoch: u64,
@@ -417,6 +446,31 @@ impl BatchSource for PySource {
         })
     }
 
+    fn can_seek(&self) -> bool {
+        self.seek.is_some()
+    }
+
+    fn seek(&mut self, index: u64, counts_batches: bool) -> Result<(), Failure> {
+        Python::attach(|py| {
+            deliver(py);
+            let Some(seek) = &self.seek else { return Ok(()) };
+            if let Some(filling) = &self.filling {
+                filling.get().take_back();
+            }
+            self.flat = Flat::default();
+            self.batches = None;
+            let sought = (self.epoch, index, counts_batches)
+                .into_pyobject(py)
+                .and_then(|place| hang::call(seek.bind(py), &place))
+                .and_then(|_| self.iter(py));
+            match sought {
+                Ok(batches) => self.batches = Some(batches.unbind()),
+                Err(error) => return Err(self.fail(py, error)),
+            }
+            Ok(())
+        })
+    }
+
     fn finish(&mut self) {
         Python::attach(|py| {
             self.end_workers(py);
@@ -432,6 +486,10 @@ impl BatchSource for PySource {
 
     fn length(&self) -> Length {
         self.length
+    }
+
+    fn pool(&self) -> Option<stats::PoolReport> {
+        self.pool.clone()
     }
 }
 

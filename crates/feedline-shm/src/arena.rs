@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  owner:   allocate ──▶ Extent ── a worker fills it ──▶ window() ──▶ tensors ──last drop──▶ may be allocated again
-//!  worker:  open(descriptor) ──▶ write(offset, bytes)
+//!  worker:  open(descriptor) ──▶ write(offset, bytes)              a thread of the owner's process: writer() instead of open
 //! ```
 //!
 //! It is one sparse memfd, mapped whole and once by each process: a worker that is there never has to be told of more memory. Pages
@@ -129,7 +129,7 @@ pub struct Arena(Arc<Owner>);
 
 #[derive(Debug)]
 struct Owner {
-    mapped: Mapped,
+    mapped: Arc<Mapped>,
     origin: Origin,
     extents: Mutex<Extents>,
 }
@@ -139,7 +139,7 @@ impl Arena {
     pub fn create(len_bytes: u64, reserved: u64) -> Result<Self, RingError> {
         let memory = Memfd::create_sparse("feedline-arena", len_bytes)?;
         memory.seal_size()?;
-        let (mapped, origin) = (Mapped::new(memory)?, Origin::here());
+        let (mapped, origin) = (Arc::new(Mapped::new(memory)?), Origin::here());
         let owner = Arc::new(Owner { mapped, origin, extents: Extents::new(reserved, len_bytes).into() });
         fork::register(Arc::downgrade(&owner) as Weak<dyn fork::Table>);
         Ok(Self(owner))
@@ -153,6 +153,11 @@ impl Arena {
     /// How long it is.
     pub fn len_bytes(&self) -> u64 {
         self.0.mapped.memory.len_bytes()
+    }
+
+    /// A worker's end for a thread of this process: it writes to the same addresses.
+    pub fn writer(&self) -> ArenaWriter {
+        ArenaWriter(Arc::clone(&self.0.mapped))
     }
 
     /// Memory of which nobody else has a byte. `None` if the arena is full.
@@ -247,12 +252,12 @@ impl Drop for Extent {
 
 /// A worker's end: writes where it was told to.
 #[derive(Debug)]
-pub struct ArenaWriter(Mapped);
+pub struct ArenaWriter(Arc<Mapped>);
 
 impl ArenaWriter {
     /// Maps an arena by its descriptor.
     pub fn open(fd: OwnedFd, len_bytes: u64) -> Result<Self, RingError> {
-        Ok(Self(Mapped::new(Memfd::accept(fd, "the arena", len_bytes)?)?))
+        Ok(Self(Arc::new(Mapped::new(Memfd::accept(fd, "the arena", len_bytes)?)?)))
     }
 
     /// Copies bytes to an offset that the owner gave to this worker.
@@ -294,6 +299,16 @@ mod tests {
         let extent = arena.allocate(10).unwrap();
         worker.write(extent.offset() + 2, b"feed");
         assert_eq!(extent.window().to_vec(), b"\0\0feed\0\0\0\0");
+    }
+
+    #[test]
+    fn a_thread_writes_at_the_owners_addresses_and_may_outlive_the_owner() {
+        let arena = arena();
+        let writer = arena.writer();
+        let window = arena.allocate(10).unwrap().window();
+        drop(arena);
+        writer.write(PAGE, b"feed");
+        assert_eq!(window.copy(0, 4).unwrap(), b"feed");
     }
 
     #[test]

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from feedline._identity.entries import Entry, differences, how_differ
 from feedline._identity.follow import Follower
+from feedline._identity.module_state import State
 
 _log = logging.getLogger("feedline")
 
@@ -31,6 +32,8 @@ class Identity(NamedTuple):
 
     entries: list[Entry]
     opaque: dict[str, str]
+    # What it reads of modules that the server's process will import anew.
+    module_state: State = {}  # noqa: RUF012
 
 
 def identity_of(make_loader: Callable[[], Any]) -> Identity:
@@ -47,9 +50,10 @@ def identity_of(make_loader: Callable[[], Any]) -> Identity:
         follower = Follower(getattr(inner, "__globals__", {}))
         try:
             if values is None:
-                found.append(Identity(*follower.follow(make_loader)))
+                entries, opaque = follower.follow(make_loader)
             else:
-                found.append(Identity(*follower.follow_values(values)))
+                entries, opaque = follower.follow_values(values)
+            found.append(Identity(entries, opaque, follower.module_state.found))
         except Exception as error:  # RecursionError among them: a feed must not fail for it
             _log.debug("make_loader could not be followed", exc_info=True)
             what = {"make_loader": f"code that could not be followed ({error!r})"}
@@ -73,4 +77,4 @@ def _is_deep() -> bool:
     return True
 
 
-__all__ = ["Entry", "Identity", "differences", "how_differ", "identity_of"]
+__all__ = ["Entry", "Identity", "State", "differences", "how_differ", "identity_of"]

@@ -112,6 +112,7 @@ class Attributes(Part):
             return self._of_dynamic(base, getter, name)
         found = inspect.getattr_static(base.cls, name, _MISSING)
         if found is not _MISSING:
+            self._follower.module_state.of_class(base.cls, name)
             seen = self._of_class(found, base.cls, base, name)
             return join(self._written(base.cls, name), seen)
         dynamic = inspect.getattr_static(base.cls, "__getattr__", None)
@@ -180,6 +181,7 @@ class Attributes(Part):
             if name in vars(parent):
                 if not is_user_class(parent):
                     break
+                self._follower.module_state.of_class(parent, name)
                 return self._of_class(vars(parent)[name], parent, base.receiver, name)
         return (LibraryMethod(base, name),)
 
@@ -212,6 +214,7 @@ class Attributes(Part):
             return (self._recorder.known(fields, label),)
         if isinstance(value, type) and is_user_class(value):
             found = inspect.getattr_static(value, name, _MISSING)
+            self._follower.module_state.of_class(value, name)
             seen = self._of_class(found, value, None, name)
             # Which class it is doesn't count, if what is found there is the same.
             return self._read(base, name) if label and _is_data(seen) else seen
@@ -227,7 +230,9 @@ class Attributes(Part):
                 else ()
             )
         is_user_module = isinstance(value, types.ModuleType) and is_user(value)
-        if not is_user_module:
+        if is_user_module:
+            self._follower.module_state.of_globals(vars(value), name)
+        else:
             self._follower.additions.read_by_others(found)
         if isinstance(value, types.ModuleType | type):
             return (self._recorder.known(found, f"{label}.{name}"),)
@@ -244,6 +249,7 @@ class Attributes(Part):
         if _is_native_descriptor(found):
             return self._read(base, name)
         if found is not _MISSING:
+            self._follower.module_state.of_class(type(value), name)
             seen = self._of_class(found, type(value), base, name)
             return self._read(base, name) if _is_data(seen) else seen
         dynamic = inspect.getattr_static(type(value), "__getattr__", None)

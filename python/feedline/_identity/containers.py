@@ -121,6 +121,7 @@ class Containers(Part):
         label = f"{base.label}[{key!r}]"
         if base.label == "globals()":
             label = self._recorder.global_label(str(key), base.value)
+            self._follower.module_state.of_globals(base.value, str(key))
         # A rank's own variables aren't in the server's environment.
         if base.value is os.environ and is_of_a_rank(str(key)):
             return ()

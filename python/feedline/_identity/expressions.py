@@ -77,6 +77,7 @@ class Expressions(Part):
             within = within.outer
         found = scope.globals.get(name, _MISSING)
         if found is not _MISSING:
+            self._follower.module_state.of_globals(scope.globals, name)
             return (self._recorder.known(found, self._recorder.global_label(name, scope.globals)),)
         found = getattr(builtins, name, _MISSING)
         return () if found is _MISSING else (self._recorder.known(found, name),)

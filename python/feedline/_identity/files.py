@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from feedline._identity.folders import Folders
 from feedline._identity.origin import is_user_function
 from feedline._identity.part import Part
 from feedline._identity.telling import SINK
@@ -69,6 +70,7 @@ class Files(Part):
         self._written: set[Any] = set()
         # Paths of files of which all counts.
         self._used: dict[str, None] = {}
+        self._folders = Folders()
 
     def open(self, path: Maybe, mode: Maybe | None) -> Maybe | None:
         """``open(path, mode)``; None if what it gives isn't known."""
@@ -97,6 +99,9 @@ class Files(Part):
             self._written |= set(_names((receiver,)))
         if name in _READING_METHODS and is_path(receiver):
             return derived(self.read((receiver,)) or ())
+        if is_path(receiver):
+            of_args = [_path(one) for maybe in args[:1] for one in without_choices(maybe)]
+            self._folders.call(name, [_path(receiver), *of_args])
         if name == "open" and is_path(receiver):
             return self.open((receiver,), args[0] if args else None)
         return None
@@ -134,6 +139,10 @@ class Files(Part):
 
     def call_named(self, name: str, args: list[Maybe]) -> None:
         """The same for anything that isn't the user's, by its name alone."""
+        for maybe in args[:1]:
+            several = without_choices(maybe)
+            for known in map(_path, several) if several else (None,):
+                self._folders.call(name, [known])
         for known in (_path(one) for maybe in args for one in without_choices(maybe)):
             if known is not None and _READING.match(name):
                 self._read.add(known)
@@ -151,6 +160,9 @@ class Files(Part):
         for path in list(self._used)[:_MOST_FILES]:
             if path not in self._written:
                 left -= self._compare(path, left)
+        for path, found in self._folders.listings().items():
+            label = f"names in {path}"
+            self._recorder.note_file(label, found.shown, found.digest, is_content=False)
 
     def _compare(self, path: str, most_bytes: int) -> int:
         """Compare a file, by its content if that isn't too long; gives how much was read."""

@@ -22,12 +22,13 @@ so does a ``Choice``, which stands beside the things that a condition decides be
 ``standard_objects``   ... methods that look something up: of ini files, of context variables
 ``inert``              ... library code that only makes something of what it is given
 ``telling``            ... what only prints, logs or writes
-``files``              which files are read and written
+``files``              which files are read and written; ``folders``, which are listed
 ``command_line``       what a parser gives that the loader calls itself
 ``additions``          what is added to lists and dicts that exist
 ``attributes``         what is found by a name
 ``containers``         what is found by a key or an iteration
 ``modules``            what is imported
+``module_state``       what is read of modules that another process would import anew
 ``uses``               what counts, and what its code reaches
 ``objects``            which methods of an object others call
 ``certainty``          whether the loader surely depends on what is used
@@ -54,6 +55,7 @@ from feedline._identity.expressions import Expressions
 from feedline._identity.files import Files
 from feedline._identity.functions import Functions
 from feedline._identity.library_methods import LibraryMethods
+from feedline._identity.module_state import ModuleState
 from feedline._identity.modules import Modules
 from feedline._identity.objects import Objects
 from feedline._identity.recorder import Recorder
@@ -69,6 +71,7 @@ class Follower:
         """Nothing was followed yet; names of ``root_globals`` need no module before them."""
         self.effects = Effects()
         self.changes = Changes()
+        self.module_state = ModuleState()
         self.recorder = Recorder(
             root_globals,
             meet=lambda value, label: self.uses.meet(value, label),

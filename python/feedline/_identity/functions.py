@@ -173,6 +173,7 @@ class Functions(Part):
         for root, chain in sources.chains(function.__code__):
             found: Maybe = variables.get(root, ())
             if root in function.__globals__:
+                self._follower.module_state.of_globals(function.__globals__, root)
                 found = (
                     self._recorder.known(
                         function.__globals__[root],

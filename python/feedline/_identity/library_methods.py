@@ -44,6 +44,12 @@ _COMPUTING_METHODS = {
 
 # What adds to a list, a set or a dict.
 _ADDS = {"append", "appendleft", "add", "extend", "extendleft", "update", "insert"}
+_SPLITS = {"split", "rsplit", "partition", "rpartition"}
+# What only measures an array, and leaves it as it is.
+_MEASURES = {
+    *("sum", "mean", "std", "var", "min", "max", "median", "prod", "any", "all", "norm", "nunique"),
+    *("argmax", "argmin", "count_nonzero", "item", "tolist", "numel", "nelement", "size", "dim"),
+}
 
 
 class LibraryMethods(Part):
@@ -133,6 +139,8 @@ class LibraryMethods(Part):
         if isinstance(receiver, Known) and name in _ADDS and takes_additions(value):
             self._add(receiver, args, keywords)
             return ()
+        if isinstance(receiver, Array | Derived) and name in _MEASURES and "out" not in keywords:
+            return derived((receiver,), *args, *keywords.values())
         self._effects.outside += not isinstance(receiver, Array)
         self._follower.files.call_named(name, args)
         if isinstance(receiver, Items) and name in ("pop", "popleft"):
@@ -206,5 +214,8 @@ class LibraryMethods(Part):
         if isinstance(found, str):
             return derived(*everything, value=found)
         if isinstance(found, list | tuple) and all(isinstance(one, str) for one in found):
+            if name in _SPLITS:
+                # The separator isn't used for anything else, as a path for instance.
+                everything = [(receiver,)]
             return (Items([derived(*everything, value=one) for one in found]),)
         return derived(*everything)

@@ -7,6 +7,7 @@ use super::rows;
 use super::style::{self, BAD, BOLD, DIM, FAIR, GOOD, LABEL};
 use crate::format::{bytes, count, percent, rate, secs, some};
 use crate::ls::duration_text;
+use crate::pool;
 use crate::view::View;
 use crate::watch::Found;
 
@@ -61,10 +62,10 @@ fn feed(view: &View, width: usize, lines: &mut Vec<Line<'static>>) {
     lines.extend([source(view, width), time(view, width), epoch(view, width)]);
     lines.extend(held(view, width));
     lines.push(memory(view, width));
-    let style = style::of(view.verdict.kind);
-    for (index, text) in wrapped(&view.verdict.text, width - INDENT).into_iter().enumerate() {
-        lines.push(labelled(if index == 0 { "verdict" } else { "" }, vec![Span::styled(text, style)], width));
+    if let Some(text) = pool::text(stats) {
+        lines.extend(sentence("pool", &text, Style::default(), width));
     }
+    lines.extend(sentence("verdict", &view.verdict.text, style::of(view.verdict.kind), width));
     lines.extend(rows::table(view, width));
 }
 
@@ -80,6 +81,14 @@ fn silent(one: &Found, why: &str, width: usize, lines: &mut Vec<Line<'static>>) 
 fn labelled(label: &str, mut spans: Vec<Span<'static>>, width: usize) -> Line<'static> {
     spans.insert(0, Span::styled(format!("  {label:<8}"), LABEL));
     fitted(spans, width)
+}
+
+/// As many lines as it needs.
+fn sentence(label: &str, text: &str, style: Style, width: usize) -> Vec<Line<'static>> {
+    let lines = wrapped(text, width - INDENT).into_iter().enumerate();
+    lines
+        .map(|(index, text)| labelled(if index == 0 { label } else { "" }, vec![Span::styled(text, style)], width))
+        .collect()
 }
 
 /// What doesn't fit is cut off on the right.

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use feedline_core::names::FeedInfo;
-use feedline_core::stats::{ConsumerStats, ServerStats};
+use feedline_core::stats::{ConsumerStats, PoolReason, PoolStats, ServerStats};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -73,6 +73,15 @@ fn images() -> View {
             history_samples: 1700,
             history_used_samples: 850,
             gate_open: true,
+            pool: Some(PoolStats {
+                workers: 2,
+                wanted: 3,
+                most: 64,
+                why: PoolReason::Trying { from: 2 },
+                died: 1,
+                ahead_samples: 288,
+                ..PoolStats::default()
+            }),
             consumers,
             ..ServerStats::default()
         },
@@ -235,10 +244,10 @@ fn the_screen_is_the_page_with_a_head_and_a_foot() {
     assert_eq!(rows[39], "q quits");
     // What does not fit can be scrolled to.
     let rows = screen(&mut state, 80, 13);
-    assert_eq!((rows[2].starts_with("images"), rows[12].as_str()), (true, "q quits, ↑ ↓ scroll: lines 1-10 of 21"));
+    assert_eq!((rows[2].starts_with("images"), rows[12].as_str()), (true, "q quits, ↑ ↓ scroll: lines 1-10 of 23"));
     state.scroll = 1000;
     let rows = screen(&mut state, 80, 13);
-    assert!(rows[12].ends_with("lines 12-21 of 21") && rows[11].contains("has not answered"), "{rows:?}");
+    assert!(rows[12].ends_with("lines 14-23 of 23") && rows[11].contains("has not answered"), "{rows:?}");
     for (width, height) in [(0, 0), (1, 1), (10, 2), (300, 3)] {
         Terminal::new(TestBackend::new(width, height)).unwrap().draw(|frame| state.draw(frame)).unwrap();
     }

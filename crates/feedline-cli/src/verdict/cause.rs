@@ -2,7 +2,7 @@
 
 use feedline_core::options::Name;
 
-use super::Evidence;
+use super::{Evidence, pool};
 use crate::format::{cpu, percent, some};
 use crate::machine::Machine;
 use crate::view::{Process, own_cores};
@@ -25,7 +25,11 @@ pub(super) fn slow(evidence: &Evidence<'_>) -> String {
     if let Some(text) = stopped(evidence) {
         return text;
     }
-    if evidence.workers.is_empty() { alone(evidence) } else { with_workers(evidence) }
+    match (evidence.workers.is_empty(), evidence.stats.pool) {
+        (true, Some(_)) => "its workers are not there yet".into(),
+        (true, None) => alone(evidence),
+        (false, _) => with_workers(evidence),
+    }
 }
 
 /// Where a loader that does not come back may be.
@@ -58,11 +62,9 @@ fn with_workers(evidence: &Evidence<'_>) -> String {
     let workers = format!("{} at {} CPU", some(number, "worker"), cpu(each));
     let main = evidence.server.cpu_cores;
     let wanted = evidence.workers.iter().map(wanted).sum::<f64>() / number as f64;
+    let pool = evidence.stats.pool.as_ref();
     if let Some(taken) = out_of_cores(evidence, wanted) {
-        return format!("{workers}, and {taken}");
-    }
-    if wanted >= COMPUTES {
-        return format!("{workers}: add workers ({} free)", free(evidence));
+        return format!("{workers}, and {taken}{}", pool::without_cores(pool));
     }
     if main >= COMPUTES && wanted < PAUSES && !is_also_a_job(evidence) {
         return format!(
@@ -71,13 +73,21 @@ fn with_workers(evidence: &Evidence<'_>) -> String {
             cpu(main)
         );
     }
+    if let Some(text) = pool.and_then(|pool| pool::found(pool, wanted < PAUSES)) {
+        return format!("{workers}{}: {text}", disk(evidence));
+    }
+    let more = pool::more(pool);
+    if wanted >= COMPUTES {
+        let add = if pool.is_some() { format!("give it {more}") } else { "add workers".into() };
+        return format!("{workers}: {add} ({} free)", free(evidence));
+    }
     if wanted < PAUSES {
         return format!(
-            "{workers}{}: they wait for storage or network; use faster storage, or more workers so that their waits overlap",
+            "{workers}{}: they wait for storage or network; use faster storage, or {more}, so that their waits overlap",
             disk(evidence)
         );
     }
-    format!("{workers}{}: they compute and wait by turns; more workers would do both at once", disk(evidence))
+    format!("{workers}{}: they compute and wait by turns; {more} would do both at once", disk(evidence))
 }
 
 fn alone(evidence: &Evidence<'_>) -> String {

@@ -1,3 +1,4 @@
+use feedline_core::stats::{PoolReason, PoolStats};
 use proptest::prelude::*;
 
 use super::*;
@@ -142,6 +143,53 @@ fn a_slow_loader_is_told_from_what_makes_it_slow() {
         .with(|case| (case.machine.allowed_cores, case.machine.free_cores) = (2.0, 0.9))
         .is(loader, &["add workers (0.9 of the 2.0 cores are free)"]);
     hungry().with(|case| case.stats.consumers[0].pid = 700).is(loader, &["in the process of a job"]);
+}
+
+#[test]
+fn what_a_pool_has_found_out_is_no_longer_advised() {
+    let loader = Kind::LoaderBound;
+    let pool = |case: Case, why: PoolReason| {
+        case.with(|case| {
+            case.stats.pool = Some(PoolStats { workers: 2, wanted: 2, most: 32, why, ..PoolStats::default() })
+        })
+    };
+    // A number that was given: more of them, if that helps.
+    pool(hungry().workers(2, 0.98), PoolReason::Fixed).is(
+        loader,
+        &["2 workers at 98 % CPU: give it more workers than num_workers=2, or num_workers=\"auto\" (5.6 of 8 cores are free)"],
+    );
+    let fixed = pool(hungry().workers(2, 0.05), PoolReason::Fixed);
+    fixed.is(loader, &["or more workers than num_workers=2, or num_workers=\"auto\", so that their waits overlap"]);
+    let by_turns = pool(hungry().workers(2, 0.65), PoolReason::Fixed);
+    by_turns.is(loader, &["more workers than num_workers=2, or num_workers=\"auto\" would do both at once"]);
+    let busy = |case: Case| case.with(|case| (case.machine.busy_share, case.machine.free_cores) = (0.99, 0.08));
+    let full = busy(pool(hungry().workers(8, 0.97), PoolReason::Fixed));
+    full.is(loader, &["8 workers at 97 % CPU, and all 8 cores are busy: add cores"]);
+    // A number that it has found: what that is limited by.
+    let quota = PoolReason::UsesQuota { busy: 1.94, of: 2.0 };
+    pool(hungry().workers(2, 0.97), quota).is(
+        loader,
+        &["uses up the 2.0 cores that it may use, and more workers would not help: give it more cores", "cheaper"],
+    );
+    busy(pool(hungry().workers(8, 0.97), quota)).is(loader, &["busy: add cores", "more workers would not help"]);
+    let no_gain = PoolReason::NoGain { tried: 16, gain: 0.01 };
+    pool(hungry().workers(13, 0.1), no_gain)
+        .is(loader, &["the pool has tried 16, which was not faster", "faster storage"]);
+    pool(hungry().workers(3, 0.7), no_gain).is(loader, &["not faster", "make the transforms cheaper"]);
+    pool(hungry().workers(32, 0.1), PoolReason::Most)
+        .is(loader, &["no more than 32 workers by itself: give a larger number (num_workers=), or use faster storage"]);
+    pool(hungry().workers(2, 0.1), PoolReason::Refused).is(loader, &["raise its limits on processes and memory"]);
+    for early in [PoolReason::Starting, PoolReason::Trying { from: 2 }] {
+        pool(hungry().workers(2, 0.98), early).is(loader, &["still finding its number of workers"]);
+    }
+    pool(hungry().workers(1, 0.9), PoolReason::KeepsUp { waits: 0.01 }).is(loader, &["has kept up until now"]);
+    // What matters more: a worker that is stopped, and a server that holds the workers up.
+    let stopped = pool(hungry().workers(2, 0.1), no_gain).with(|case| case.workers[1].state = 'T');
+    stopped.is(loader, &["kill -CONT 711"]);
+    pool(hungry().workers(2, 0.1), no_gain)
+        .with(|case| case.server.cpu_cores = 0.99)
+        .is(loader, &["while the server's process is at 99 %"]);
+    pool(hungry(), PoolReason::Starting).is(loader, &["its workers are not there yet"]);
 }
 
 #[test]

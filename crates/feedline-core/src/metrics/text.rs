@@ -7,7 +7,7 @@
 
 use std::fmt::Write;
 
-use crate::stats::{ConsumerStats, ServerStats};
+use crate::stats::{ConsumerStats, PoolStats, ServerStats};
 
 /// What the text is, for HTTP.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -74,6 +74,32 @@ const OF_FEEDS: &[Family<ServerStats>] = &[
     ("feedline_consumers", Gauge, "Consumers that are attached.", |feed| Some(feed.consumers.len() as f64)),
     ("feedline_consumers_joined", Gauge, "Consumers that have a place in the feed.", |feed| {
         Some(feed.consumers.iter().filter(|consumer| consumer.joined).count() as f64)
+    }),
+];
+
+const OF_POOLS: &[Family<PoolStats>] = &[
+    ("feedline_pool_workers", Gauge, "Worker processes that run.", |pool| Some(pool.workers as f64)),
+    ("feedline_pool_workers_wanted", Gauge, "How many there should be.", |pool| Some(pool.wanted as f64)),
+    ("feedline_pool_workers_most", Gauge, "As many as there may be.", |pool| Some(pool.most as f64)),
+    ("feedline_pool_stand_ins", Gauge, "Further workers, for those that slow samples hold up.", |pool| {
+        Some(pool.stand_ins as f64)
+    }),
+    ("feedline_pool_died_total", Counter, "Workers that ended by themselves, and were replaced.", |pool| {
+        Some(pool.died as f64)
+    }),
+    ("feedline_pool_late_total", Counter, "Workers that took too long for a sample, and were replaced.", |pool| {
+        Some(pool.late as f64)
+    }),
+    ("feedline_pool_ahead_samples", Gauge, "Samples that are made, or were made ahead.", |pool| {
+        Some(pool.ahead_samples as f64)
+    }),
+    ("feedline_pool_samples_total", Counter, "Samples that workers made.", |pool| Some(pool.samples as f64)),
+    ("feedline_pool_busy_seconds_total", Counter, "Time that workers were at samples, all together.", |pool| {
+        Some(pool.busy_secs)
+    }),
+    ("feedline_pool_cpu_seconds_total", Counter, "CPU time that they spent on them.", |pool| Some(pool.cpu_secs)),
+    ("feedline_pool_waited_seconds_total", Counter, "Time that the server waited for a batch of them.", |pool| {
+        Some(pool.waited_secs)
     }),
 ];
 
@@ -151,8 +177,25 @@ pub fn text(feeds: &[ServerStats]) -> String {
             page.sample(&[("feed", &feed.name), ("kind", kind)], count as f64);
         }
     }
+    pools(&mut page, &answering);
     consumers(&mut page, &answering);
     page.text
+}
+
+fn pools(page: &mut Page, feeds: &[&ServerStats]) {
+    let all = || feeds.iter().filter_map(|feed| Some((feed.name.as_str(), feed.pool.as_ref()?)));
+    page.family("feedline_pool_info", Gauge, "Why the loader's pool has as many workers as it has; always 1.");
+    for (feed, pool) in all() {
+        page.sample(&[("feed", feed), ("why", pool.why.kind())], 1.0);
+    }
+    for &(name, kind, help, number) in OF_POOLS {
+        page.family(name, kind, help);
+        for (feed, pool) in all() {
+            if let Some(number) = number(pool) {
+                page.sample(&[("feed", feed)], number);
+            }
+        }
+    }
 }
 
 fn consumers(page: &mut Page, feeds: &[&ServerStats]) {
@@ -229,6 +272,7 @@ impl Page {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::PoolReason;
 
     fn feed(name: &str, state: &str) -> ServerStats {
         ServerStats { name: name.into(), state: state.into(), ..ServerStats::default() }
@@ -253,6 +297,20 @@ mod tests {
         let page = text(&[feed("a", SILENT)]);
         let samples: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(samples, ["feedline_up{feed=\"a\"} 0"]);
+    }
+
+    #[test]
+    fn a_pool_tells_its_size_and_why() {
+        let pool = PoolStats { workers: 3, died: 1, why: PoolReason::KeepsUp { waits: 0.0 }, ..PoolStats::default() };
+        let page = text(&[ServerStats { pool: Some(pool), ..feed("a", "running") }, feed("b", "running")]);
+        for line in [
+            "feedline_pool_info{feed=\"a\",why=\"keeps_up\"} 1",
+            "feedline_pool_workers{feed=\"a\"} 3",
+            "feedline_pool_died_total{feed=\"a\"} 1",
+        ] {
+            assert!(page.lines().any(|found| found == line), "{line}\n{page}");
+        }
+        assert!(!page.contains("feedline_pool_info{feed=\"b\""));
     }
 
     #[test]

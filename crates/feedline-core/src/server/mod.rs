@@ -9,13 +9,14 @@
 //! `feedline_protocol::server`, the state machine in `State`, makes all decisions. `producer` has the source append, through an
 //! `appender` that hands out each `claim`; `backpressure` waits for space, `replace` makes each `ring`; `control` talks to consumers,
 //! `admission` accepts them, `watchdog` notices a source that hangs, `idle_shutdown` that nobody is attached. `notices` puts events into words.
-//! `stats` collects all numbers, with `meter`'s clocks and the last `events`; `exporters` gives them to Prometheus and to a file.
+//! `demand` tells a pool of workers how long jobs wait. `stats` collects all numbers, with `meter`'s clocks and the last `events`; `exporters` gives them to Prometheus and to a file.
 
 mod admission;
 mod appender;
 mod backpressure;
 mod claim;
 mod control;
+mod demand;
 mod events;
 mod exporters;
 mod idle_shutdown;
@@ -61,7 +62,7 @@ pub use self::claim::{Claim, Place};
 pub use self::idle_shutdown::IdleShutdown;
 pub use self::watchdog::Ask;
 pub use crate::options::{History, Options, RingSize};
-use crate::stats::ServerStats;
+use crate::stats::{PoolReport, ServerStats};
 use crate::wire::MAX_ORDER;
 
 /// What the program that starts a server sets beside the options: no user chooses it.
@@ -111,6 +112,8 @@ struct State {
     slots: Option<Claimable>,
     /// The producer waits: a claim that is committed or given back must wake it.
     producer_sleeps: bool,
+    /// Where the source's pool of workers leaves its numbers, if it has one.
+    pool: Option<PoolReport>,
     /// What is published.
     tally: Tally,
     /// When samples were published.
@@ -244,6 +247,7 @@ impl Server {
                 ring: None,
                 slots: None,
                 producer_sleeps: false,
+                pool: None,
                 tally: Tally::default(),
                 stamps: Stamps::default(),
                 events: Events::default(),

@@ -16,6 +16,7 @@ use feedline_shm::fault;
 use super::Shared;
 use super::appender::Appender;
 use super::claim::Claim;
+use super::demand;
 use super::ring::Ring;
 use crate::error::{Failure, FailureKind};
 use crate::source::{Halt, Length, Source};
@@ -28,6 +29,8 @@ pub(super) struct Producer<'a> {
     pub poll: Poll<'a>,
     /// The ring has the history that was asked for, as far as that can be known.
     pub has_history: bool,
+    /// The source can go on at another place of the epoch.
+    pub can_seek: bool,
     /// A ring could not be replaced, and the log says so already.
     pub is_short_of_memory: bool,
 }
@@ -37,6 +40,9 @@ pub(super) type Poll<'a> = &'a mut dyn FnMut() -> Result<(), Failure>;
 
 /// Serves all epochs, then waits until they are read.
 pub(super) fn run(shared: &Arc<Shared>, source: &mut dyn Source, poll: Poll<'_>) -> Result<(), Failure> {
+    let pool = source.pool();
+    pool.iter().for_each(|pool| demand::tell(shared, pool));
+    shared.lock().pool = pool;
     let length = source.length();
     let samples = shared.options.samples.or(length.samples);
     shared.head.set_length(EpochLength {
@@ -44,7 +50,7 @@ pub(super) fn run(shared: &Arc<Shared>, source: &mut dyn Source, poll: Poll<'_>)
         batches: length.batches.unwrap_or(UNKNOWN),
         tail: UNKNOWN,
     });
-    let mut producer = Producer { shared, ring: None, length, poll, has_history: false, is_short_of_memory: false };
+    let mut producer = Producer { shared, ring: None, length, poll, has_history: false, can_seek: false, is_short_of_memory: false };
     match producer.epochs(source) {
         Ok(()) | Err(Halt::Abandoned | Halt::Stopped) => Ok(()),
         Err(Halt::Failed(failure)) => {
@@ -118,10 +124,11 @@ impl Producer<'_> {
 
     /// Appends one epoch: how long it was, or `None` if it was abandoned, and is over.
     fn epoch(&mut self, source: &mut dyn Source) -> Result<Option<EpochLength>, Halt> {
-        let had = self.next_index();
+        let mut had = self.next_index();
         let mut marked = self.progress();
         let ((start, _), before) = (marked, self.shared.lock().tally.batches);
         loop {
+            had += self.pass_over(source)?;
             let is_over = match self.append(source) {
                 Ok(true) => false,
                 Ok(false) => self.has_settled()?,
@@ -140,7 +147,7 @@ impl Producer<'_> {
                 break;
             }
         }
-        // Of an epoch that began before this server, it has counted only a part.
+        // Of an epoch that began before this server, or was not made from its beginning on, it has counted only a part.
         if had > 0 {
             return Ok(Some(self.shared.head.length()));
         }
@@ -164,6 +171,21 @@ impl Producer<'_> {
             }
             (self.poll)()?;
         }
+    }
+
+    /// Goes on at the place that all who are here have asked for, if the source can: how many samples need not be made.
+    fn pass_over(&mut self, source: &mut dyn Source) -> Result<u64, Halt> {
+        self.can_seek = source.can_seek();
+        if !self.can_seek {
+            return Ok(0);
+        }
+        let (shared, before) = (self.shared, self.next_index());
+        let samples = shared.head.length().samples;
+        let to = shared.change(|state| state.machine.pass_over(samples, &shared.head, shared.meter.time()));
+        let Some(index) = to else { return Ok(0) };
+        let _inside = shared.watch.enter(&shared.meter);
+        source.seek(index)?;
+        Ok(index - before)
     }
 
     /// Everything is claimed: waits until it is filled. False if some of it was given back, and is to be claimed again.
@@ -224,6 +246,10 @@ impl Producer<'_> {
 
     /// `None` if there is no room now.
     pub fn claim_samples_if_possible(&mut self, samples: u64) -> Result<Option<Claim>, Halt> {
+        // While samples are being filled, the log can't pass over others that nobody needs.
+        if self.can_seek && self.shared.lock().machine.log().unneeded_later() > 0 {
+            return Ok(None);
+        }
         self.grow_for_source(samples, 0)?;
         let claimed = self.claim_now(samples, 0, samples)?;
         fault::point("server:claimed");

@@ -10,7 +10,7 @@ use super::members::consumer_stats;
 use super::meter::Spent;
 use super::ring::Ring;
 use crate::schema::Schema;
-use crate::stats::ServerStats;
+use crate::stats::{PoolReport, ServerStats};
 
 /// Collects everything, under the lock.
 pub(super) fn stats(shared: &Shared) -> ServerStats {
@@ -76,6 +76,7 @@ pub(super) fn stats(shared: &Shared) -> ServerStats {
         copying_secs: copying,
         wait_secs: waiting,
         loader_call_secs: in_call,
+        pool: state.pool.as_ref().map(PoolReport::stats),
         metrics_port: shared.metrics_port,
         consumers: consumer_stats(machine, |sample| state.stamps.age(sample, shared.meter.uptime())),
         events: state.events.recent(),

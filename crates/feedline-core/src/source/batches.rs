@@ -19,6 +19,7 @@ use crate::explain::Explanation;
 use crate::options::Name;
 use crate::schema::{Mismatch, Schema};
 use crate::server::{Appender, Claim, First};
+use crate::stats::PoolReport;
 use crate::text;
 use crate::whole::Encoded;
 
@@ -83,12 +84,27 @@ pub trait BatchSource {
         Ok(())
     }
 
+    /// As [`Source::can_seek`].
+    fn can_seek(&self) -> bool {
+        false
+    }
+
+    /// Goes on at this sample, or batch, of the epoch.
+    fn seek(&mut self, _index: u64, _counts_batches: bool) -> Result<(), Failure> {
+        Ok(())
+    }
+
     /// As [`Source::finish`].
     fn finish(&mut self) {}
 
     /// As [`Source::length`].
     fn length(&self) -> Length {
         Length::default()
+    }
+
+    /// As [`Source::pool`].
+    fn pool(&self) -> Option<PoolReport> {
+        None
     }
 }
 
@@ -159,12 +175,24 @@ impl Source for FromBatches<'_> {
         self.source.mark(head, oldest, needed)
     }
 
+    fn can_seek(&self) -> bool {
+        self.source.can_seek()
+    }
+
+    fn seek(&mut self, index: u64) -> Result<(), Failure> {
+        self.source.seek(index, matches!(self.schema.as_deref(), Some(Schema::Whole { .. })))
+    }
+
     fn finish(&mut self) {
         self.source.finish();
     }
 
     fn length(&self) -> Length {
         self.source.length()
+    }
+
+    fn pool(&self) -> Option<PoolReport> {
+        self.source.pool()
     }
 }
 

@@ -17,6 +17,7 @@ mod places;
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_shm::arena::{Arena, Extent};
@@ -28,7 +29,7 @@ use super::claimed::Claimed;
 use super::run_length::RunLength;
 use super::spent::Spent;
 use super::task::{ASKS_FOR_LANES, ASKS_FOR_MEMORY, Kind, LANES, NO_LANES, OUT, OUT_LEN, TELLS_OF_ERROR};
-use super::{Lanes, MAILBOX_BYTES};
+use super::{Lanes, MAILBOX_BYTES, Worker};
 
 /// What a pool is made for.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +66,7 @@ pub enum Keys<'a> {
 /// The owner's end of a pool.
 #[derive(Debug)]
 pub struct Owner {
-    board: Board,
+    board: Arc<Board>,
     arena: Arena,
     settings: Settings,
     known: Known,
@@ -155,7 +156,7 @@ impl Owner {
         let slots = (settings.batches * 257).clamp(64, 1 << 14);
         let mailboxes = settings.workers as u64 * MAILBOX_BYTES;
         Ok(Self {
-            board: Board::create(settings.workers, slots)?,
+            board: Board::create(settings.workers, slots)?.into(),
             arena: Arena::create(settings.arena_bytes.max(2 * mailboxes + (1 << 20)), mailboxes)?,
             settings,
             known: Known::Nothing,
@@ -178,9 +179,19 @@ impl Owner {
         (self.arena.fd(), self.arena.len_bytes())
     }
 
+    /// A worker that is a thread of this process.
+    pub fn thread(&self, number: usize) -> Worker {
+        Worker::beside(Arc::clone(&self.board), self.arena.writer(), number)
+    }
+
     /// How many batches are in flight.
     pub fn in_flight(&self) -> usize {
         self.batches.len()
+    }
+
+    /// How many samples they have.
+    pub fn samples_in_flight(&self) -> u64 {
+        self.batches.iter().map(|batch| batch.samples).sum()
     }
 
     /// What a sample costs a worker, as far as is known.
@@ -443,6 +454,16 @@ impl Owner {
             Some((worker, batch.number, batch.sample_of(at.ticket, at.part)))
         };
         (0..self.board.workers()).filter_map(is_late).collect()
+    }
+
+    /// Nobody wants this batch any more: a worker that can't be ended is at one of its samples. The batch keeps its memory until
+    /// that worker has finished. False if it is not in flight.
+    pub fn give_up(&mut self, number: u64) -> bool {
+        let index = self.batches.iter().position(|batch| batch.number == number);
+        let Some(mut batch) = index.and_then(|index| self.batches.remove(index)) else { return false };
+        batch.withdraw(&self.board);
+        self.abandoned.push(batch);
+        true
     }
 
     /// Nobody wants what is in flight. Workers finish the samples that they are at.

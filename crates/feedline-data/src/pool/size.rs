@@ -11,7 +11,7 @@
 //! soon as the pool's rate is another. Workers that sleep cost no CPU: what the quota bounds is the CPU that they use, and their
 //! number is bounded by [`Limits::most`].
 
-use std::fmt;
+use feedline_core::stats::PoolReason as Reason;
 
 /// A size is judged by so many windows.
 const WINDOWS: usize = 3;
@@ -69,62 +69,12 @@ pub struct Window {
     pub secs: f64,
     /// Samples that were made.
     pub samples: u64,
-    /// How long the jobs waited for a batch.
+    /// How long the jobs waited for a batch of the pool.
     pub waited_secs: f64,
     /// How long workers were at samples, all together.
     pub busy_secs: f64,
     /// CPU time that workers and the pool's owner spent.
     pub cpu_secs: f64,
-}
-
-/// Why a pool has the size that it has.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Reason {
-    /// Nothing was measured yet.
-    Starting,
-    /// More are tried, or fewer.
-    Trying {
-        /// How many there were.
-        from: usize,
-    },
-    /// Nobody waits: for this share of the time, at least.
-    KeepsUp {
-        /// The share of the time in which a job waits.
-        waits: f64,
-    },
-    /// The workers keep so many cores busy, and there are no more.
-    UsesQuota {
-        /// Cores that are kept busy.
-        busy: f64,
-        /// Cores that there are.
-        of: f64,
-    },
-    /// More were tried.
-    NoGain {
-        /// How many.
-        tried: usize,
-        /// What they brought, as a share of the rate.
-        gain: f64,
-    },
-    /// There may be no more.
-    Most,
-    /// The system did not start any more.
-    Refused,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = |share: f64| (share * 100.0).round() as i64;
-        match *self {
-            Self::Starting => write!(f, "nothing is measured yet"),
-            Self::Trying { from } => write!(f, "tried after {from}"),
-            Self::KeepsUp { waits } => write!(f, "they keep up: they are waited for {} % of the time", percent(waits)),
-            Self::UsesQuota { busy, of } => write!(f, "they keep {busy:.1} of {of:.1} cores busy"),
-            Self::NoGain { tried, gain } => write!(f, "{tried} brought {:+} %", percent(gain)),
-            Self::Most => write!(f, "no more are allowed"),
-            Self::Refused => write!(f, "the system starts no more processes"),
-        }
-    }
 }
 
 /// What the windows of one size say, in the median.

@@ -42,6 +42,9 @@ pub struct Reading {
     pub spent: Spent,
     /// CPU time of the owner's own process until then.
     pub own_cpu_nanos: u64,
+    /// How long jobs have waited until then, if somebody else reads what the owner takes: the owner also waits while it fills a
+    /// ring ahead of them.
+    pub jobs_waited_nanos: Option<u64>,
     /// How many workers there are.
     pub workers: usize,
 }
@@ -72,11 +75,14 @@ impl Windows {
         self.began = Some(now);
         let secs = |nanos: u64| nanos as f64 / 1e9;
         let own_cpu = now.own_cpu_nanos.saturating_sub(began.own_cpu_nanos);
+        let waited = now.spent.waited_nanos - began.spent.waited_nanos;
+        let jobs_waited = now.jobs_waited_nanos.zip(began.jobs_waited_nanos);
+        let waited = jobs_waited.map_or(waited, |(now, began)| waited.min(now.saturating_sub(began)));
         Some(Window {
             workers: now.workers,
             secs: secs(nanos),
             samples: now.spent.samples - began.spent.samples,
-            waited_secs: secs(now.spent.waited_nanos - began.spent.waited_nanos),
+            waited_secs: secs(waited),
             busy_secs: secs(now.spent.busy_nanos - began.spent.busy_nanos),
             cpu_secs: secs(now.spent.cpu_nanos - began.spent.cpu_nanos + own_cpu),
         })
@@ -89,7 +95,7 @@ mod tests {
 
     fn reading(millis: u64, runs: u64, workers: usize) -> Reading {
         let spent = Spent { samples: 4 * runs, runs, busy_nanos: runs * 1_000, cpu_nanos: 0, waited_nanos: 0 };
-        Reading { nanos: millis * 1_000_000, spent, own_cpu_nanos: 0, workers }
+        Reading { nanos: millis * 1_000_000, spent, own_cpu_nanos: 0, jobs_waited_nanos: None, workers }
     }
 
     #[test]
@@ -102,6 +108,24 @@ mod tests {
         assert_eq!(windows.look(reading(800, 13, 2)), None, "too few runs");
         assert_eq!(windows.look(reading(1_000, 14, 2)).unwrap().samples, 16);
         assert_eq!(windows.look(reading(22_000, 15, 2)).unwrap().samples, 4, "long enough for whatever it is");
+    }
+
+    #[test]
+    fn a_pool_is_waited_for_if_its_owner_and_a_job_wait() {
+        let waited = |owner_secs: u64, jobs_secs: Option<u64>| {
+            let mut windows = Windows::default();
+            let nanos = |secs: u64| secs * 1_000_000_000;
+            let began = Reading { jobs_waited_nanos: jobs_secs.map(|_| nanos(7)), ..reading(0, 0, 2) };
+            let mut ended = reading(10_000, 100, 2);
+            ended.spent.waited_nanos = nanos(owner_secs);
+            ended.jobs_waited_nanos = jobs_secs.map(|secs| nanos(7 + secs));
+            assert_eq!(windows.look(began), None);
+            windows.look(ended).unwrap().waited_secs
+        };
+        assert_eq!(waited(9, None), 9.0);
+        assert_eq!(waited(9, Some(0)), 0.0, "it fills a ring, and the jobs have enough");
+        assert_eq!(waited(9, Some(8)), 8.0);
+        assert_eq!(waited(1, Some(8)), 1.0, "the jobs wait for something else");
     }
 
     #[test]

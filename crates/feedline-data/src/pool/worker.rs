@@ -15,10 +15,10 @@ use super::{Lanes, MAILBOX_BYTES};
 /// How long a worker sleeps before it looks around.
 const NAP: Duration = Duration::from_millis(100);
 
-/// What a worker process has.
+/// What a worker has: a process, or a thread of the owner's.
 #[derive(Debug)]
 pub struct Worker {
-    board: Board,
+    board: Arc<Board>,
     arena: ArenaWriter,
     /// Rings that it may be told to write into.
     rings: Option<Arc<ReservedRings>>,
@@ -63,13 +63,23 @@ impl Worker {
         number: usize,
     ) -> Result<Self, RingError> {
         let (board, arena) = (Board::open(board, workers, slots)?, ArenaWriter::open(arena, arena_bytes)?);
-        Ok(Self { board, arena, rings: None, number })
+        Ok(Self { board: Arc::new(board), arena, rings: None, number })
     }
 
     /// The same worker, which has rings mapped.
     #[must_use]
     pub fn with_rings(self, rings: Option<Arc<ReservedRings>>) -> Self {
         Self { rings, ..self }
+    }
+
+    /// A worker that is a thread of the owner's process.
+    pub(super) fn beside(board: Arc<Board>, arena: ArenaWriter, number: usize) -> Self {
+        Self { board, arena, rings: None, number }
+    }
+
+    /// Whether the pool was closed.
+    pub fn is_closed(&self) -> bool {
+        self.board.is_closed()
     }
 
     /// The next task; waits for a tenth of a second at most.

@@ -16,8 +16,8 @@ pub(super) struct Cursor {
     pub(super) released: Option<u64>,
     /// It joined in the history and has not caught up yet.
     pub(super) is_behind: bool,
-    /// It asked for this very place.
-    pub(super) is_resumed: bool,
+    /// The place that it asked for: an epoch, and the number of a sample there.
+    pub(super) asked: Option<(u64, u64)>,
 }
 
 impl Log {
@@ -36,8 +36,8 @@ impl Log {
             Entry::At { epoch, index } => self.place_at(epoch, index)?,
         };
         let is_behind = place.sample.is_some_and(|sample| !self.is_in_window(sample));
-        let is_resumed = matches!(entry, Entry::At { .. });
-        self.cursors.insert(id, Cursor { epoch: place.epoch, released: place.sample, is_behind, is_resumed });
+        let asked = if let Entry::At { epoch, index } = entry { Some((epoch, index)) } else { None };
+        self.cursors.insert(id, Cursor { epoch: place.epoch, released: place.sample, is_behind, asked });
         Ok(place)
     }
 
@@ -131,7 +131,7 @@ impl Log {
     /// that. Others of its kind may be on their way.
     pub fn is_wanted_by_number(&self) -> bool {
         let next = self.begun().max(self.slowest_epoch());
-        self.cursors.values().any(|cursor| cursor.is_resumed && cursor.released.is_none() && cursor.epoch == next)
+        self.cursors.values().any(|cursor| cursor.asked.is_some() && cursor.released.is_none() && cursor.epoch == next)
     }
 
     /// Those for whose sake the next epoch may not begin, and the oldest sample that each needs.

@@ -107,6 +107,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         self.refresh(now);
         if let (Some((epoch, _)), Some(member)) = (self.log.cursor(id), self.members.get_mut(id)) {
             self.ranks.leaves(id, epoch);
+            (self.has_been_left, self.passing_since) = (true, None);
             self.notices.push(Notice::Left { pid: member.process.pid() });
         }
         self.log.leave(id);
@@ -124,6 +125,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         if self.phase != Phase::Failed {
             if let Some((epoch, _)) = self.log.cursor(id) {
                 self.ranks.leaves(id, epoch);
+                (self.has_been_left, self.passing_since) = (true, None);
                 // A consumer that has finished an epoch may go without a word.
                 let is_well = said_bye || self.members.get(id).is_none_or(|member| member.page.is_resting());
                 let pid = process.pid();

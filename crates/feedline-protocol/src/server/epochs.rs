@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::backpressure::{Stalled, Stalls, Wait};
-use super::{Notice, Phase, Server};
+use super::{Notice, Phase, RESUME_GRACE, Server};
 use crate::log::Committed;
 use crate::message::{EpochLength, FeedState, Mark, UNKNOWN};
 use crate::page::{HeadPage, MemberPage, Process};
-use crate::time::Time;
+use crate::time::{Since, Time};
 
 /// How long consumers that have attached are given to ask for their first batch when the loader has failed.
 const FIRST_JOIN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -46,6 +46,7 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
     /// called again after each wait.
     pub fn may_begin_epoch(&mut self, head: &impl HeadPage, now: Time) -> EpochStart {
         self.stalls.get_or_insert_with(Stalls::default);
+        self.begun.get_or_insert(Since(now));
         let start = self.epoch_start(head, now);
         if !matches!(start, EpochStart::Wait(_)) {
             self.stalls = None;
@@ -117,6 +118,36 @@ impl<P: MemberPage, Q: Process> Server<P, Q> {
         self.notices.push(Notice::EpochAbandoned(epoch));
         self.announce(head);
         Err(Halt::Abandoned)
+    }
+
+    /// Goes on at a later place of the epoch, if all who are here have asked for one: the number of the sample there, of an epoch
+    /// of so many. Whoever is attached and has not asked yet may want an earlier one, and is waited for a while: meanwhile the
+    /// epoch goes on as it does.
+    pub fn pass_over(&mut self, samples: u64, head: &impl HeadPage, now: Time) -> Option<u64> {
+        let unneeded = self.log.unneeded();
+        if unneeded == 0 || !self.members.has_begun() || self.phase.is_broken() {
+            self.passing_since = None;
+            return None;
+        }
+        let since = *self.passing_since.get_or_insert(Since(now));
+        if self.members.anybody_is_to_ask() && !since.is_over(self.options.stall_timeout, now) {
+            return None;
+        }
+        // Those who come together are not here at once. Of a server that they have all waited for, they are soon after it began.
+        let first = self.begun.filter(|_| !self.has_been_left).unwrap_or(since);
+        if !first.is_over(RESUME_GRACE, now) {
+            return None;
+        }
+        let (_, index) = self.log.locate(self.log.head())?;
+        let passed = unneeded.min(samples.saturating_sub(index));
+        if passed == 0 {
+            return None;
+        }
+        self.passing_since = None;
+        self.log.pass_over(passed);
+        head.publish(self.log.head());
+        self.announce(head);
+        Some(index + passed)
     }
 
     /// The run that begins with `first` is filled. If that published something, follow with [`Self::announce`].

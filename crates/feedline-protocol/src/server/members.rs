@@ -211,6 +211,11 @@ impl<P: MemberPage, Q: Process> Members<P, Q> {
         self.map.values().filter(|member| member.is_joined()).count()
     }
 
+    /// Whether somebody who is here, or just coming, has never asked for a cursor.
+    pub(super) fn anybody_is_to_ask(&self) -> bool {
+        !self.expected.is_empty() || self.map.values().any(|member| member.last_join.is_none())
+    }
+
     /// How many have a cursor, and were told so.
     pub(super) fn reading(&self) -> usize {
         self.map.values().filter(|member| member.is_reading()).count()

@@ -1,6 +1,7 @@
 //! A server over pages that are plain numbers.
 
 mod draining;
+mod passing;
 mod standing_still;
 
 use super::*;

@@ -79,7 +79,10 @@ impl Batches {
         let consumer = inner.consumer.as_mut().expect("set just above");
         let before = consumer.position();
         let samples_before = consumer.samples_taken();
-        let taken = consumer.next(&mut || feed.check());
+        let mut taken = consumer.next(&mut || feed.check());
+        while matches!((&taken, feed.whole), (Ok(Some(batch)), Some(whole)) if whole.leaves_out(batch)) {
+            taken = consumer.next(&mut || feed.check());
+        }
         let samples = consumer.samples_taken() - samples_before;
         feed.note(consumer);
         match &taken {
@@ -145,7 +148,7 @@ impl Batches {
             taken
         });
         let Some((batch, rebuilder, before)) = taken.map_err(|error| after_wait(py, &error))? else { return Ok(None) };
-        let mut rebuilder = rebuilder.unwrap_or_else(|| Rebuilder::new(feed.format, feed.allow_pickle));
+        let mut rebuilder = rebuilder.unwrap_or_else(|| Rebuilder::new(feed.format, feed.allow_pickle, feed.with_ids));
         let rebuilt = rebuilder.batch(py, &batch);
         fault::point("consumer:handed_out");
         // No thread waits while it holds this lock and the GIL: the wait above is without the GIL.

@@ -19,7 +19,7 @@ use feedline_core::server::{Claim, Place};
 use feedline_data::pool::Claimed;
 use feedline_data::pool::claimed::Slots;
 use feedline_shm::{LanePlace, Mutex, Reserve, ReservedRings};
-use pyo3::exceptions::PyOSError;
+use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
 use super::worker::own;
@@ -41,6 +41,8 @@ struct State {
     batches: Option<u64>,
     /// For each field of the feed, the pool's lane.
     lanes: Option<Vec<usize>>,
+    /// Behind those fields is one more, with the samples' numbers, which the loader gives itself.
+    has_numbers: bool,
     /// A batch of these lanes was copied as it was.
     is_on: bool,
     /// The latest batch that the pool has yielded was one of these lanes.
@@ -151,7 +153,10 @@ impl Filling {
             }
             Some(None) => Room::Refused,
             Some(Some(claim)) if claim.samples() == samples => {
-                let slots = claim.place().and_then(|place| slots(&place, state.lanes.as_deref()?));
+                let fields = |lanes: &[usize]| lanes.len() + usize::from(state.has_numbers);
+                let place = claim.place().zip(state.lanes.as_deref());
+                let place = place.filter(|(place, lanes)| place.fields.len() == fields(lanes));
+                let slots = place.and_then(|(place, lanes)| slots(&place, lanes));
                 Room::Granted(Claimed { samples, slots, claim: Box::new(claim) })
             }
             // For another batch than this; the server gives its place to nobody else before.
@@ -174,9 +179,6 @@ impl Filling {
 
 /// Where the pool's lanes are, if there is a field for each.
 fn slots(place: &Place, lanes: &[usize]) -> Option<Slots> {
-    if place.fields.len() != lanes.len() {
-        return None;
-    }
     let mut places = vec![LanePlace::default(); lanes.len()];
     for (field, &lane) in place.fields.iter().zip(lanes) {
         *places.get_mut(lane)? = *field;
@@ -207,6 +209,23 @@ impl Filling {
         let found: Option<Vec<usize>> = batch.leaves.iter().map(lane).collect();
         let is_each_there = |found: &Vec<usize>| (0..lanes).all(|lane| found.contains(&lane)) && found.len() == lanes;
         self.0.lock().lanes = found.filter(is_each_there);
+    }
+
+    /// Each batch that is filled gets the numbers of its samples by `number`.
+    fn take_numbers(&self) {
+        self.0.lock().has_numbers = true;
+    }
+
+    /// Gives the batch that is yielded next the numbers of its samples.
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 makes the list")]
+    fn number(&self, numbers: Vec<i64>) -> PyResult<()> {
+        let mut state = self.0.lock();
+        let field = state.lanes.as_ref().map_or(0, Vec::len);
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let place = state.ready.as_mut().map(|claim| claim.field(field)).filter(|place| place.len() == bytes.len());
+        let place = place.ok_or_else(|| PyValueError::new_err("a batch that is filled has no place for these numbers"))?;
+        place.copy_from_slice(&bytes);
+        Ok(())
     }
 
     /// Gives back what was granted and not used.

@@ -133,6 +133,11 @@ impl Generators {
         Ok(Self { watched, has_begun: false })
     }
 
+    /// What they all look like now: Python's, torch's, and NumPy's if it is there.
+    pub fn states(&self, py: Python<'_>) -> PyResult<Vec<Vec<u8>>> {
+        self.watched.iter().map(|watched| watched.with(py, |bytes| bytes.to_vec())).collect()
+    }
+
     /// In a process that draws for itself, too: the states of those that will be seeded. What counts for the others is what changes
     /// from now on. (One that the dataset draws from for the first time in a later batch stays where that left it, once.)
     pub fn save(&mut self, py: Python<'_>) -> PyResult<Saved> {

@@ -16,6 +16,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use super::filling::{Filling, Room};
 use super::sample::Layout;
+use super::thread::PoolThread;
 use crate::flatten::numpy_dtype;
 use crate::rebuild::torch_tensor;
 use crate::tensor::Exported;
@@ -78,6 +79,11 @@ impl PoolOwner {
         let state = self.0.lock();
         let ((board, workers, slots), (arena, arena_bytes)) = (state.owner.board(), state.owner.arena());
         (board.as_raw_fd(), workers, slots, arena.as_raw_fd(), arena_bytes)
+    }
+
+    /// A worker's end for a thread of this process.
+    fn thread(&self, worker: usize) -> PoolThread {
+        PoolThread::new(self.0.lock().owner.thread(worker))
     }
 
     fn travel_whole(&self) {
@@ -150,6 +156,11 @@ impl PoolOwner {
         self.0.lock().owner.retire(worker, is_to_end);
     }
 
+    /// Nobody wants this batch any more, though a thread is still at one of its samples.
+    fn give_up(&self, number: u64) -> bool {
+        self.0.lock().owner.give_up(number)
+    }
+
     fn abandon(&self) {
         self.0.lock().owner.abandon();
     }
@@ -209,7 +220,13 @@ impl PoolOwner {
     pub(super) fn reading(&self) -> Reading {
         let owner = &self.0.lock().owner;
         let (nanos, own_cpu_nanos) = (now_nanos(), cpu_nanos());
-        Reading { nanos, spent: owner.spent(), own_cpu_nanos, workers: owner.workers_up() }
+        let (spent, workers) = (owner.spent(), owner.workers_up());
+        Reading { nanos, spent, own_cpu_nanos, jobs_waited_nanos: None, workers }
+    }
+
+    /// How many samples are dealt out, and not taken.
+    pub(super) fn samples_in_flight(&self) -> u64 {
+        self.0.lock().owner.samples_in_flight()
     }
 
     fn wait(&self, in_order: bool) -> Option<Event> {

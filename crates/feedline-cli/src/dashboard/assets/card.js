@@ -172,6 +172,7 @@ export class Card {
           ? `${plural(view.workers.length, 'process', 'processes')}, ${bytes(memory(view.workers))} in RAM`
           : '',
       ],
+      ...(view.pool ? [['Pool', '', view.pool.text]] : []),
     ];
     match(
       this.#parts.facts,
@@ -240,7 +241,7 @@ function makeFact([name, , , shares]) {
   const bar = element('div', { class: 'bar small', 'aria-hidden': 'true' }, ...(shares ?? []).map(() => element('i')));
   return element(
     'div',
-    {},
+    { 'data-fact': name },
     element('dt', {}, name),
     element('dd', {}, element('b', {}), element('span', {}), ...(shares ? [bar] : [])),
   );

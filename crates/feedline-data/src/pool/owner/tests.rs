@@ -69,6 +69,42 @@ fn all_workers_fill_the_next_batch_together() {
 }
 
 #[test]
+fn threads_of_the_owners_process_are_workers_like_others() {
+    let mut owner = described(2);
+    let (one, two) = (owner.thread(0), worker(&owner, 1));
+    owner.offer(Keys::Numbers(&[5, 6]), 0);
+    let (first, second) = (next(&one), next(&two));
+    fill(&one, &first);
+    fill(&two, &second);
+    owner.collect();
+    assert_eq!(made(owner.take(true)), [5, 6]);
+    assert!(!one.is_closed());
+    owner.close();
+    assert!(one.is_closed());
+}
+
+#[test]
+fn a_batch_that_is_given_up_keeps_its_memory_until_its_worker_has_finished() {
+    let mut owner = described(2);
+    let (stuck, other) = (owner.thread(0), owner.thread(1));
+    let number = owner.offer(Keys::Numbers(&[1, 2]), 0).unwrap();
+    let late = next(&stuck);
+    assert!(owner.give_up(number) && !owner.give_up(number));
+    assert_eq!(owner.in_flight(), 0);
+    owner.offer(Keys::Numbers(&[3]), 0);
+    let task = next(&other);
+    owner.collect();
+    assert_eq!(owner.abandoned.len(), 1);
+    assert_eq!(keys(&task), [3], "what nobody had begun was taken back");
+    assert_ne!(task.task.out, late.task.out);
+    fill(&stuck, &late);
+    fill(&other, &task);
+    owner.collect();
+    assert_eq!(made(owner.take(true)), [3]);
+    assert!(owner.abandoned.is_empty(), "its memory may be used again");
+}
+
+#[test]
 fn batches_come_in_order_unless_asked_otherwise() {
     let mut owner = described(2);
     let (one, two) = (worker(&owner, 0), worker(&owner, 1));
