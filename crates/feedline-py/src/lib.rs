@@ -42,8 +42,8 @@ mod _core {
     use super::plan::{Plan, count_steps, draw, next_step};
     #[pymodule_export]
     use super::pool::{
-        Draws, Filling, PackedSamples, PoolOwner, PoolReport, PoolRings, PoolSize, PoolThread, PoolWorker, SharedGenerators,
-        WholeBatch, without_batches,
+        Draws, Filling, PackedSamples, PoolOwner, PoolReport, PoolRings, PoolSize, PoolThread, PoolWorker,
+        SharedGenerators, WholeBatch, without_batches,
     };
     #[pymodule_export]
     use super::server::{ServerCore, begin_run, check_name, end_run, feeds, folder, folder_path, pool_of_feed};

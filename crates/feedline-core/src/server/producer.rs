@@ -50,7 +50,8 @@ pub(super) fn run(shared: &Arc<Shared>, source: &mut dyn Source, poll: Poll<'_>)
         batches: length.batches.unwrap_or(UNKNOWN),
         tail: UNKNOWN,
     });
-    let mut producer = Producer { shared, ring: None, length, poll, has_history: false, can_seek: false, is_short_of_memory: false };
+    let mut producer =
+        Producer { shared, ring: None, length, poll, has_history: false, can_seek: false, is_short_of_memory: false };
     match producer.epochs(source) {
         Ok(()) | Err(Halt::Abandoned | Halt::Stopped) => Ok(()),
         Err(Halt::Failed(failure)) => {

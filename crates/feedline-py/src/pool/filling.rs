@@ -223,7 +223,8 @@ impl Filling {
         let field = state.lanes.as_ref().map_or(0, Vec::len);
         let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
         let place = state.ready.as_mut().map(|claim| claim.field(field)).filter(|place| place.len() == bytes.len());
-        let place = place.ok_or_else(|| PyValueError::new_err("a batch that is filled has no place for these numbers"))?;
+        let place =
+            place.ok_or_else(|| PyValueError::new_err("a batch that is filled has no place for these numbers"))?;
         place.copy_from_slice(&bytes);
         Ok(())
     }
