@@ -199,11 +199,10 @@ class Pool:
                 return of[0], self.filling
             if what == "whole":
                 number, packed, claimed = of
-                batch = _unpacked(number, packed)
+                batch = self._unpacked(number, packed)
                 if claimed is not None and _samples(batch) != claimed:
                     self._give_places_back()
                 return number, batch
-                return of[0], self._unpacked(*of)
             if what == "lanes":
                 self._describe(of[0])
             elif what == "raised":
@@ -294,6 +293,10 @@ class Pool:
         self._look_for_the_dead()
         if self._timeout > 0:
             self._look_for_the_late()
+        oldest_ring = self._owner.oldest_ring
+        if oldest_ring is not None and oldest_ring > self._oldest_ring:
+            self._oldest_ring = oldest_ring
+            self._ask(_forker.FORGET, oldest_ring)
         if self._spares:
             self._stand_in()
         if self._size is not None:
@@ -335,20 +338,6 @@ class Pool:
                     *(pid, "took too long and was ended" if is_late else how),
                     *(sample, batch, again, tries, _TRIES),
                 )
-        oldest_ring = self._owner.oldest_ring
-        if oldest_ring is not None and oldest_ring > self._oldest_ring:
-            self._oldest_ring = oldest_ring
-            self._ask(_forker.FORGET, oldest_ring)
-        if self._timeout > 0:
-            for worker, _, _ in self._owner.late(self._timeout):
-                if worker not in self._killed:
-                    self._killed.add(worker)
-                    self._ask(_forker.KILL, worker)
-        if self._spares:
-            self._stand_in()
-        if self._size is not None:
-            self._wanted = self._size.look(self._owner, self._stand_ins)
-        self._start_and_retire()
 
     def _tell(self) -> None:
         self._report.look(
