@@ -22,9 +22,18 @@ from typing_extensions import TypeVar  # torch needs it, too
 from feedline import _auto_size
 from feedline._auto_size import AutoWorkers, PoolState, number_of
 from feedline._core import Plan, PoolReport, PoolSize, count_steps, draw
-from feedline._errors import FeedValueError, explained, given, option
+from feedline._errors import FeedValueError, explained, option
 from feedline._in_process import InProcess
 from feedline._loader import seed_of_order
+from feedline._loader_arguments import (
+    LATER,
+    SEEDS,
+    check_order,
+    check_workers,
+    checked_seed,
+    is_iterable,
+    refuse_later,
+)
 from feedline._loader_epoch import Epoch
 from feedline._numbered import Numbered
 from feedline._numbering import numbered
@@ -38,7 +47,6 @@ from feedline.orders import Order
 
 _T_co = TypeVar("_T_co", covariant=True, default=Any)
 
-_SEEDS = 1 << 63
 # Keeps the seeds of workers apart from those of samples.
 _OF_WORKERS = (1 << 64) - 1
 
@@ -90,10 +98,10 @@ class DataLoader(TorchDataLoader[_T_co]):
         """Take torch's arguments, and ours."""
         if name is not None:
             return  # FEEDLINE_MODE=off: `__new__` has made it already
-        _refuse_later(later)
-        _check_workers(workers, num_workers, dataset, multiprocessing_context)
+        refuse_later(later)
+        check_workers(workers, num_workers, dataset, multiprocessing_context)
         number: Any = number_of(num_workers, dataset)
-        if shuffle and sampler is batch_sampler is None and not _is_iterable(dataset):
+        if shuffle and sampler is batch_sampler is None and not is_iterable(dataset):
             shuffle, sampler = None, ShuffledSampler(self, dataset, generator)
         super().__init__(
             *(dataset, batch_size, shuffle, sampler, batch_sampler, number, collate_fn),
@@ -103,7 +111,7 @@ class DataLoader(TorchDataLoader[_T_co]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
-        if _is_iterable(dataset) and (with_ids or seed is not None):
+        if is_iterable(dataset) and (with_ids or seed is not None):
             raise FeedValueError(
                 explained(
                     *("with_ids=" if with_ids else option("seed"), " is for datasets whose "),
@@ -112,7 +120,7 @@ class DataLoader(TorchDataLoader[_T_co]):
                 )
             )
         self._has_threads = workers == "threads"
-        self._seed = None if seed is None else _checked_seed(seed)
+        self._seed = None if seed is None else checked_seed(seed)
         self._with_ids = with_ids
         # Whether it is a server's: then each batch has its numbers, for the jobs that ask.
         self._is_served = False
@@ -125,7 +133,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         if self._made_batch_sampler is not None and hasattr(self.sampler, "set_epoch"):
             # A framework that builds a loader around it tells it of epochs, if it can.
             vars(self._made_batch_sampler)["set_epoch"] = self.sampler.set_epoch
-        _check_order(self.sampler, dataset)
+        check_order(self.sampler, dataset)
         if isinstance(self.sampler, Order) and seed is not None:
             self.sampler.seed_by_default(seed)
         self.shard = self._checked_shard(shard)
@@ -169,7 +177,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         if found is None:
             return None
         why: tuple[Any, ...] = ()
-        if _is_iterable(self.dataset) or not self._orders_itself:
+        if is_iterable(self.dataset) or not self._orders_itself:
             why = ("an order that all ranks can look up: shuffle=, or one of feedline.orders",)
         elif self._seed is None:
             why = (option("seed"), ", the same on all ranks: they shuffle alike")
@@ -188,7 +196,7 @@ class DataLoader(TorchDataLoader[_T_co]):
 
     def __iter__(self) -> Any:
         """One epoch; nothing happens before its first batch is asked for."""
-        if _is_iterable(self.dataset):
+        if is_iterable(self.dataset):
             return super().__iter__()
         self._check_options()
         return Epoch(self)
@@ -259,7 +267,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         """Where the loader is: enough to go on at any batch size, with any number of workers."""
         if self._resume is not None:
             return dict(self._resume)
-        if _is_iterable(self.dataset):
+        if is_iterable(self.dataset):
             # Its samples have no numbers: what it says of itself is all that there is.
             dataset: Any = self.dataset
             return {"dataset": dataset.state_dict()} if hasattr(dataset, "state_dict") else {}
@@ -276,7 +284,7 @@ class DataLoader(TorchDataLoader[_T_co]):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Have the next ``iter()`` go on where ``state_dict()`` was called."""
-        if _is_iterable(self.dataset):
+        if is_iterable(self.dataset):
             if "dataset" in state:
                 dataset: Any = self.dataset
                 dataset.load_state_dict(state["dataset"])
@@ -304,7 +312,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         last = ahead[-1][1] if ahead else loaded["sample"]
         if samples is not None and last > samples:
             raise FeedValueError(f"{state!r} is no place in an epoch of {samples} samples")
-        self._seed, self._resume, self._place = _checked_seed(seed), loaded, None
+        self._seed, self._resume, self._place = checked_seed(seed), loaded, None
         if mine and there:
             mine.take_over(there)
 
@@ -352,7 +360,7 @@ class DataLoader(TorchDataLoader[_T_co]):
         job = Job(
             *(self.dataset, self.collate_fn, self.worker_init_fn, self._auto_collation),
             # What workers are seeded with is another in each epoch, as torch's is.
-            *(most, self.seed, draw(self.seed, epoch, _OF_WORKERS) % _SEEDS),
+            *(most, self.seed, draw(self.seed, epoch, _OF_WORKERS) % SEEDS),
         )
         prefetch, in_order = self.prefetch_factor or 2, bool(self.in_order)
         make, context = (ThreadPool, None) if self._has_threads else (Pool, self._context())
@@ -403,52 +411,14 @@ class DataLoader(TorchDataLoader[_T_co]):
         return {**self.__dict__, "_pool": None, "_size": None, "_report": None}
 
 
-# What is planned: its default, and nothing else yet.
-_LATER = {
-    "cache": None,
-    "cache_dir": None,
-    "native": "auto",
-    "order": "common",
-    "cluster": None,
-    "placement": "local",
-    "pool": None,
-}
-
-
-def _refuse_later(keywords: dict[str, Any]) -> None:
-    for key, value in keywords.items():
-        if key not in _LATER:
-            raise TypeError(f"DataLoader.__init__() got an unexpected keyword argument {key!r}")
-        if value != _LATER[key]:
-            raise FeedValueError(f"{key}={value!r} is not possible yet\n  leave it out")
-
-
-def _check_workers(workers: str, num_workers: Any, dataset: Any, context: Any) -> None:
-    if workers not in ("processes", "threads"):
-        raise FeedValueError(f'workers={workers!r} is neither "processes" nor "threads"')
-    if workers == "processes" or num_workers == 0:
-        return
-    if isinstance(dataset, IterableDataset):
-        raise FeedValueError(
-            f'workers="threads" is for datasets whose samples have numbers, and '
-            f"{type(dataset).__name__} is an IterableDataset: torch's own workers iterate over it\n"
-            "  leave it out"
-        )
-    if context is not None:
-        raise FeedValueError(
-            f"multiprocessing_context={context!r} says how processes are started, and "
-            'workers="threads" starts none\n  leave one of them out'
-        )
-
-
 def _named(name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """Tell a loader's arguments from those of its server and of this job's consumer."""
     from feedline._named import named
 
     parameters = inspect.signature(DataLoader.__init__).parameters
     own = [key for key in parameters if key not in ("self", "name", "later", "shard")]
-    later = {key: value for key, value in keywords.items() if key in _LATER}
-    _refuse_later(later)
+    later = {key: value for key, value in keywords.items() if key in LATER}
+    refuse_later(later)
     mine = {key: value for key, value in keywords.items() if key in own}
     arguments = (
         {key: parameters[key].default for key in own} | dict(zip(own, args, strict=False)) | mine
@@ -458,27 +428,3 @@ def _named(name: str, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         DataLoader(**arguments)
     both = {key: value for key, value in keywords.items() if key not in own and key not in later}
     return named(name, arguments, both)
-
-
-def _is_iterable(dataset: Any) -> bool:
-    return isinstance(dataset, IterableDataset)
-
-
-def _check_order(sampler: Any, dataset: Any) -> None:
-    if not isinstance(sampler, Order) or not hasattr(dataset, "__len__"):
-        return
-    if sampler.dataset_len > len(dataset):
-        raise FeedValueError(
-            f"sampler= is an order of {sampler.dataset_len} samples ({sampler}), "
-            f"and {type(dataset).__name__} has {len(dataset)}"
-        )
-
-
-def _checked_seed(seed: object) -> int:
-    if isinstance(seed, bool) or not hasattr(seed, "__index__"):
-        raise FeedValueError(explained(given("seed", seed), " is not a whole number"))
-    number = int(seed.__index__())
-    if not 0 <= number < _SEEDS:
-        what = f" is not a number from 0 to {_SEEDS - 1}"
-        raise FeedValueError(explained(given("seed", number), what))
-    return number

@@ -1,4 +1,7 @@
-"""A job that is killed again and again, and started with other ranks, batch sizes and workers."""
+"""A job that is killed again and again, and started with other ranks, batch sizes and workers.
+
+``RESTARTS=100 SEED=7`` starts it more often, and otherwise.
+"""
 
 from __future__ import annotations
 
