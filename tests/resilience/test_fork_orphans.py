@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 import feedline
 from conftest import Start
+from feedline._core import pool_of_feed
 from resilience.test_fork import BATCH, SAMPLES, exit_code, in_a_fork
 from support import roles
 from support.child import say
@@ -152,3 +155,53 @@ def test_a_child_of_the_loader_that_comes_back_does_not_serve(start: Start, how:
         for epoch in range(2):
             assert read(feed) == expected(epoch, SAMPLES, 16)
     assert server.expect("done")["code"] == 7
+
+
+class ForkingOften(Numbered):
+    """A loader that forks before each batch; the children come back from there, too."""
+
+    def __init__(self) -> None:
+        super().__init__(SAMPLES, 10)
+        self.parent = os.getpid()
+        self.children: list[int] = []
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in super().__iter__():
+            if os.getpid() == self.parent and (child := os.fork()):
+                self.children.append(child)
+            yield batch
+
+
+def serve_forking_often(name: str) -> None:
+    loader = ForkingOften()
+    try:
+        feedline.serve(loader, name, epochs=20, ring=60)
+    finally:
+        if os.getpid() != loader.parent:
+            os._exit(7)
+    say("done", codes=[exit_code(child) for child in loader.children])
+
+
+def test_a_child_of_the_loader_does_not_wait_for_a_lock_that_nobody_has(start: Start) -> None:
+    """Another thread of the server may have it while the loader forks: it answers questions."""
+    server = start(serve_forking_often, name="train")
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            with contextlib.suppress(feedline.FeedlineError):
+                pool_of_feed("train")
+
+    asking = [threading.Thread(target=ask) for _ in range(2)]
+    with feedline.attach("train", batch_size=16) as feed:
+        for thread in asking:
+            thread.start()
+        try:
+            for epoch in range(20):
+                assert read(feed) == expected(epoch, SAMPLES, 16)
+            codes = server.expect("done")["codes"]
+        finally:
+            over.set()
+    assert set(codes) == {7}
+    for thread in asking:
+        thread.join()

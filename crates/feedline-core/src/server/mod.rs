@@ -266,8 +266,12 @@ impl Server {
         let guard = BreakOff(&self.shared);
         self.shared.watch.begin();
         let outcome = producer::run(&self.shared, source, poll);
-        self.shared.meter.turn(Doing::Nothing);
         std::mem::forget(guard);
+        // A child that its source has forked: another thread may have held the lock then.
+        if !self.shared.origin.is_here() {
+            return outcome;
+        }
+        self.shared.meter.turn(Doing::Nothing);
         match &outcome {
             Ok(()) => self.shared.lock().machine.end(),
             Err(failure) => self.shared.break_off(failure.clone()),
