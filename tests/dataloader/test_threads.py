@@ -263,7 +263,7 @@ def test_a_sample_that_takes_too_long_is_named_with_its_stack(
             release.wait()
         return number
 
-    loader = threads(Numbers(64, make), 8, 2, timeout=0.5)
+    loader = threads(Numbers(64, make), 8, 2, timeout=5)
     batches = iter(loader)
     assert numbers(next(batches) for _ in range(2)) == list(range(16))
     with pytest.raises(feedline.WorkerError, match=r"sample 20 of Numbers took longer") as caught:
